@@ -1,0 +1,138 @@
+"""Values of the dashboard: money over time, the decision log, life lines, figures at a glance, pages of lists."""
+
+from datetime import timedelta
+
+import pytest
+
+from forebay.budgets.bill_keys import BillKey
+from forebay.model.reasons import Reason
+from forebay.model.sources import SourceKey
+from forebay.model.workloads import Owner
+from forebay.reconcile.decisions import CreateInstance, OwnerEvent, PodEvent, SetClassFinalizer
+from forebay.reporting.decision_log import DecisionLog
+from forebay.reporting.life_lines import axis_start, life_line
+from forebay.reporting.listed import list_page, machine_page, waiting_page, waiting_reasons
+from forebay.reporting.machines import machine_view
+from forebay.reporting.money import SPANS, money_view
+from forebay.reporting.overview import overview
+from tests.unit.reporting.objects import NOW, S, before, pod, record
+from tests.unit.web.observations import bill, observed
+
+A, B = BillKey("team", "team/lab", "owned"), BillKey("", "", "cloud")
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_money_adds_up_in_every_span_and_by_every_key(span):
+    view = money_view({**bill(A, dollars=2), **bill(B, dollars=1)}, {"owned": "webhook", "cloud": "x, y"}, NOW, span)
+
+    assert view.total.spent == "9.000000", "three hours at three dollars"
+    assert len(view.bounds) == SPANS[span].slices + 1
+    for lines in (view.by_pool, view.by_namespace, view.by_provider):
+        assert sum(float(each.spent) for each in lines) == 9
+        assert sum(float(part) for each in lines for part in each.slices) == pytest.approx(9, abs=0.001)
+    assert [each.name for each in view.by_pool] == ["team/lab", "none"], "the largest first"
+    assert [each.name for each in view.by_provider] == ["webhook", "x, y"]
+
+
+def test_money_is_shown_in_the_slice_in_which_it_was_spent():
+    view = money_view(bill(A, dollars=2, hours=1), {}, NOW, "24h")
+
+    spent = [float(each) for each in view.total.slices]
+    assert spent[-2:] == [1.0, 1.0]
+    assert not any(spent[:-2])
+
+
+def test_without_a_ledger_there_is_no_money():
+    view = money_view({}, {}, NOW, "24h")
+
+    assert (view.total.spent, view.by_pool) == ("0.000000", [])
+    assert len(view.total.slices) == 48
+
+
+def told(sentence, name="waits"):
+    return PodEvent(pod=pod(name), reason=Reason.NO_OFFER_FITS, sentence=sentence)
+
+
+def test_a_decision_that_only_repeats_the_last_one_is_logged_once():
+    log = DecisionLog()
+    for number in range(5):
+        log.add([told(f"None of {number} offers fits.")], NOW + timedelta(seconds=number))
+    log.add([told("Too dear.")], NOW + timedelta(minutes=1))
+    log.add([told("None of 9 offers fits.")], NOW + timedelta(minutes=2))
+
+    lines = log.newest_first()
+    assert [each.sentence for each in lines] == ["None of 9 offers fits.", "Too dear.", "None of 0 offers fits."]
+    assert {(each.kind, each.name, each.decision) for each in lines} == {("Pod", "team/waits", "PodEvent")}
+
+
+def test_the_log_names_owners_and_leaves_out_what_has_no_reason():
+    log = DecisionLog(most=2)
+    owner = OwnerEvent(
+        namespace="team",
+        owner=Owner("Job", "train", "u"),
+        pods=9,
+        reason=Reason.NO_OFFER_FITS,
+        sentence="s",
+        warning=True,
+    )
+    created = CreateInstance(name="m1", spec=record().spec, reason=Reason.CAPACITY_NEEDED, sentence="Pods wait.")
+    log.add([SetClassFinalizer(node_class=None, present=True)], NOW)
+    assert log.newest_first() == ()
+    log.add([told("first"), created, owner], NOW)
+
+    assert [(each.kind, each.name) for each in log.newest_first()] == [("Job", "team/train"), ("GPUInstance", "m1")]
+
+
+def test_a_life_line_has_each_state_until_the_next_and_ends_with_the_machine():
+    alive = machine_view(record(), {}, NOW)
+    start = axis_start([alive], NOW)
+    assert start == NOW - timedelta(minutes=10), "the shortest axis"
+    assert [(each.state, each.start, each.end) for each in life_line(alive, start, NOW)] == [
+        ("Requested", before(minutes=2), before(minutes=1)),
+        ("Ready", before(minutes=1), NOW),
+    ]
+    gone = machine_view(record(state=S.GONE), {}, NOW)
+    assert [each.state for each in life_line(gone, start, NOW)] == ["Requested"]
+    assert [each.start for each in life_line(alive, before(seconds=30), NOW)] == [before(seconds=30)]
+
+
+def test_the_overview_counts_and_names_what_needs_a_person():
+    seen = observed(
+        records=(record(), record("bad", S.TERMINATING, reason="TerminationFailed", message="The provider says no.")),
+        unusable={SourceKey("owned", "x"): "its Secret is missing"},
+        unreadable_records={"odd": "a field is missing"},
+    )
+
+    view = overview(seen.snapshot)
+
+    assert (view.billed, view.states, view.waiting) == (2, {"Ready": 1, "Terminating": 1}, 1)
+    assert (view.gpus, view.gpus_requested) == (4, 3)
+    assert view.hourly == "3.6"
+    assert [(each.about, each.sentence.split(":")[0]) for each in view.problems] == [
+        ("GPUInstance bad", "The provider says no."),
+        ("GPUInstance odd", "cannot be read, so nothing is decided about it"),
+        ("x of GPUNodeClass owned", "its Secret is missing"),
+    ]
+
+
+def test_lists_are_filtered_before_they_are_paged():
+    machines = tuple(record(f"m{number}", S.GONE if number < 3 else S.READY) for number in range(120))
+    snapshot = observed(records=machines).snapshot
+
+    page = machine_page(snapshot, page=3)
+    assert (page.page, page.pages, page.total, len(page.rows)) == (3, 3, 120, 20)
+    assert {each.state for each in page.rows[-3:]} == {"Gone"}, "those that are Gone come last"
+    assert machine_page(snapshot, state="Gone").matching == 3
+    assert [each.name for each in machine_page(snapshot, "M77").rows] == ["m77"]
+    assert machine_page(snapshot, page=99).page == 3
+    assert list_page([], 0, 1, str).pages == 1
+
+
+def test_waiting_pods_are_counted_by_reason_and_shown_with_it():
+    held = pod("held", capacity="HeldByBudget: no headroom")
+    seen = observed(pending=(pod("new"), held, pod("held-2", 4, capacity="HeldByBudget: no headroom")))
+
+    assert waiting_reasons(seen.snapshot) == [("HeldByBudget", 2, 5), ("NotYetScheduled", 1, 1)]
+    found = waiting_page(seen, "held")
+    assert (found.matching, found.total) == (2, 3)
+    assert found.rows[0].reason == "HeldByBudget: no headroom"
