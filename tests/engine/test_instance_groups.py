@@ -167,6 +167,25 @@ async def test_no_more_than_max_nodes_and_the_pod_is_told_why():
             assert "NodeProvisioner pool has reached its maxNodes of 1" in why
 
 
+async def test_a_gang_gets_all_its_nodes_or_none():
+    async with clouds(market("alpha", SKU)) as cloud:
+        group(cloud)
+        provision(cloud, minGPUUtilizationPercent=80, maxNodes=2)
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            for index in range(3):
+                gang = {"annotations": {"forebay.dev/pod-group": "train"}}
+                cloud.world.pod(f"train-{index}", 8, runs=None, metadata=gang)
+            await asyncio.sleep(300)
+            assert not cloud.markets["alpha"].running
+            said = cloud.world.store.get(POD_KIND, "default", "train-0")["status"]["conditions"]
+            (why,) = [each["message"] for each in said if each["type"] == "forebay.dev/Capacity"]
+            assert "NodeProvisioner pool has no room for the whole gang" in why
+            change(cloud, maxNodes=3)
+            await until(lambda: all(cloud.world.phase(f"train-{index}") == "Running" for index in range(3)))
+            assert len(cloud.markets["alpha"].running) == 3
+
+
 async def test_deleting_a_nodeprovisioner_leaves_the_group_as_it_is_and_says_so():
     async with clouds(market("alpha", SKU)) as cloud:
         group(cloud, 2)

@@ -1,7 +1,9 @@
 """Growth of instance groups for waiting pods: the first NodeProvisioner whose nodes fit a pod adds nodes for it."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,9 +19,11 @@ from forebay.lifecycle.group_members import group_offers, member_node, members_o
 from forebay.model.nodes import CONDITION_TAINTS, Node
 from forebay.model.sources import CooldownKey, Offer, Source, SourceKey, cooldown_keys
 from forebay.model.workloads import Pod
+from forebay.planning.gangs import Gang, GangKey, Gangs, gang_key, least_size
 from forebay.reconcile.snapshot import Snapshot, revisions
+from forebay.reconcile.what_runs import known_gangs
 from forebay.sizing.claims import groups_claimed_twice, own_groups
-from forebay.sizing.packing import new_nodes
+from forebay.sizing.packing import NewNodes, new_nodes
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -117,28 +121,34 @@ def provisioner_source(provisioner: NodeProvisioner) -> SourceKey:
 
 
 def grow_for_pods(
-    snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admission | None, sized: tuple[SizedProvisioner, ...]
+    snapshot: Snapshot,
+    pods: tuple[Pod, ...],
+    admission: Admission | None,
+    sized: tuple[SizedProvisioner, ...],
+    reserved: Collection[str] = (),
 ) -> GrowthForPods:
-    """Nodes for the pods, in the order of NodeProvisioners and of their groups' prices."""
+    """Nodes for the pods, in the order of NodeProvisioners and of their groups' prices; for gangs all or none.
+
+    `reserved` are pods (by UID) with room on a free or launching node: members of gangs that need no capacity.
+    """
     left, held = pods, list[Held]()
     growth: dict[str, GroupGrowth] = {}
     notes: dict[str, str] = {}
+    gangs = known_gangs(snapshot, pods, reserved) if sized and any(map(gang_key, pods)) else {}
     for each in sized:
         if not left:
             break
         nodes: dict[str, int] = {}
-        most = each.provisioner.spec.max_nodes
-        for group in each.growable():
-            room = None if most is None else most - each.size - sum(nodes.values())
-            found = new_nodes(left, _template(each, group, snapshot), room, snapshot.now, snapshot.rules.gpu_resources)
+        packed = _packed(each, left, snapshot, gangs)
+        for group, found in packed.by_group.items():
             count, refused = _affordable(found.nodes, each.offers[group], admission)
             held += refused
             if count:
                 nodes[group] = count
-            left = found.left
+        left = packed.left
         if nodes:
             growth[each.name] = GroupGrowth(nodes=nodes)
-        notes |= _notes(each, left, snapshot)
+        notes |= {**_notes(each, left, snapshot), **packed.notes}
     waiting = {pod.uid for pod in left}
     return GrowthForPods(
         by_provisioner=growth,
@@ -147,6 +157,49 @@ def grow_for_pods(
         notes={uid: note for uid, note in notes.items() if uid in waiting},
         sized=sized,
     )
+
+
+class _Packed(NamedTuple):
+    by_group: Mapping[str, NewNodes]
+    left: tuple[Pod, ...]
+    notes: Mapping[str, str]
+
+
+def _packed(each: SizedProvisioner, pods: tuple[Pod, ...], snapshot: Snapshot, gangs: Gangs) -> _Packed:
+    """The pods on new nodes of the groups. A gang of which too many pods find no place gets none at all."""
+    most, kept, dropped = each.provisioner.spec.max_nodes, pods, tuple[Pod, ...]()
+    while True:
+        found: dict[str, NewNodes] = {}
+        left = kept
+        for group in each.growable():
+            room = None if most is None else most - each.size - sum(nodes.count for nodes in found.values())
+            template = _template(each, group, snapshot)
+            found[group] = new_nodes(left, template, room, snapshot.now, snapshot.rules.gpu_resources)
+            left = found[group].left
+        broken = _incomplete(kept, left, gangs) if gangs else set()
+        if not broken:
+            why = f"NodeProvisioner {each.name} has no room for the whole gang now"
+            return _Packed(found, (*left, *dropped), {pod.uid: why for pod in dropped})
+        dropped += tuple(pod for pod in kept if gang_key(pod) in broken)
+        kept = tuple(pod for pod in kept if gang_key(pod) not in broken)
+
+
+def _incomplete(pods: Sequence[Pod], left: Sequence[Pod], gangs: Gangs) -> set[GangKey]:
+    """Gangs of which fewer pods would run than they need."""
+    waiting: dict[GangKey, list[Pod]] = {}
+    for pod in pods:
+        if (key := gang_key(pod)) is not None:
+            waiting.setdefault(key, []).append(pod)
+    without = Counter(gang_key(pod) for pod in left)
+    found: set[GangKey] = set()
+    for key, some in waiting.items():
+        gang = gangs.get(key, Gang())
+        stated = gang.min_count if gang.min_count is not None else least_size(some[0])
+        needed = len(some) + gang.placed + gang.others if stated is None else stated
+        placed = len(some) - without[key]
+        if placed and placed + gang.placed < needed:
+            found.add(key)
+    return found
 
 
 def _affordable(

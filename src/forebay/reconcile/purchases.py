@@ -40,7 +40,7 @@ def _served(
     remote = order_containers(snapshot, admitted.pods, budgeting.admission)
     counted = remote.counted(snapshot)
     sized = sized_provisioners(counted) if remote.left else ()
-    grown = grow_for_pods(counted, remote.left, budgeting.admission, sized)
+    grown = grow_for_pods(counted, remote.left, budgeting.admission, sized, reservations.placed)
     bought = _with_notes(buy(counted, grown.left, budgeting.admission, reserved=reservations.placed), grown)
     due = [at for at in (bought.requeue_at, remote.requeue_at) if at is not None]
     found = msgspec.structs.replace(
