@@ -195,7 +195,7 @@ async def test_a_command_that_hangs_is_ended_together_with_its_children(tmp_path
     from forebay.kube.kubeconfig import ExecSpec
 
     plugin(tmp_path, "import subprocess; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])")
-    spec = ExecSpec(api_version=V1, command="./login", interactive_mode="Never")
+    spec = ExecSpec(api_version=V1, command="./login", interactive_mode="IfAvailable")
     hanging = ExecPlugin(spec, where='user "u"', beside=tmp_path, env=dict(os.environ), timeout=0.3)
     with pytest.raises(ConfigError, match=r"did not finish within 0\.3 s"):
         await hanging.current()

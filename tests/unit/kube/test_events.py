@@ -296,6 +296,24 @@ async def test_events_that_come_during_the_last_write_are_written_before_closing
     assert server.only["series"]["count"] == 2
 
 
+async def test_repeats_that_come_while_the_event_is_written_are_counted_later():
+    server = EventServer()
+    answers = asyncio.Event()
+
+    async def slow(_request):
+        await answers.wait()
+
+    server.trouble = slow
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="Waiting", note="No offer fits.")
+        await asyncio.sleep(1)
+        for _ in range(3):
+            recorder.event(POD, reason="Waiting", note="No offer fits.")
+        answers.set()
+        await asyncio.sleep(3600)
+        assert server.only["series"]["count"] == 4
+
+
 def test_a_reference_is_made_from_any_object_and_its_resource():
     from forebay.api.meta import ObjectMeta
 

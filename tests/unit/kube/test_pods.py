@@ -16,6 +16,7 @@ from forebay.kube.pods import (
     PENDING_CLAIMS,
     PENDING_GPU,
     PODS,
+    TOLD_BUT_BOUND,
     PodDecoder,
     _PodOnWire,
     changes_more_than_capacity,
@@ -424,6 +425,20 @@ def test_pending_pods_that_ask_for_devices_by_claims_alone_are_indexed_apart():
     assert indexed(containers=[]) == []
 
 
+def test_bound_pods_that_still_say_why_they_waited_are_found_until_they_end():
+    told = msgspec.structs.replace(read(body()), node="n1", phase=Phase.RUNNING, capacity="NoOfferFits")
+    cases = [
+        (told, 1),
+        (msgspec.structs.replace(told, node=None), 0),
+        (msgspec.structs.replace(told, capacity=None), 0),
+        (msgspec.structs.replace(told, phase=Phase.SUCCEEDED), 0),
+    ]
+    for pod, found in cases:
+        indexes = Indexes(pod_indexes())
+        indexes.change(pod.key, None, pod)
+        assert len(indexes[TOLD_BUT_BOUND].get(True)) == found
+
+
 def test_the_gpu_resources_are_configurable():
     containers = [{"resources": {"requests": {"nvidia.com/mig-1g.5gb": "1"}}}]
     sliced = read(body(spec={"nodeName": "", "containers": containers}, status={"phase": "Pending"}))
@@ -462,6 +477,7 @@ def test_a_bound_pod_that_does_not_decode_still_holds_its_node_and_uses_its_gpus
     assert (pod.key, pod.uid, pod.node, int(pod.shape.gpus())) == (("team", "p"), "uid-of-p", "n1", gpus)
     assert pod.labels == {"app": "train"}
     assert pod.started is not None
+    assert pod.created == read(body("a")).created
     assert pod.occupies_node
 
 
