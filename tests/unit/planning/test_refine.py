@@ -1,12 +1,14 @@
 """Column generation: better than greedy, proven where it can be, and over as soon as nothing can be gained."""
 
+import pytest
+
 from forebay.model.quantities import UsdPerHour
 from forebay.planning.candidate_groups import Inventory, packing_problem, price_candidates
-from forebay.planning.greedy import Packer, Solution, fill_up, greedy
+from forebay.planning.greedy import Packer, PatternPurchase, Solution, fill_up, greedy, move_to_cheaper
 from forebay.planning.plan import Cap, Preferences
 from forebay.planning.pod_groups import pod_groups
 from forebay.planning.refine import Refinement
-from forebay.planning.solve import solution_rank
+from forebay.planning.solve import resource_bound, solution_rank
 from forebay.planning.work import Work
 from tests.unit.planning.worlds import POOL, candidate, pods, shape
 
@@ -104,3 +106,32 @@ def test_a_node_without_room_stays_as_it_is():
     full = problem.first.purchases[0]._replace(pattern=((0, 1),), times=3)
 
     assert fill_up(problem.packer, Solution((full,), (0, 4))) == Solution((full,), (0, 4))
+
+
+def test_the_scarcest_resource_bounds_the_cost_before_anything_is_packed():
+    problem = Problem([*pods(20, shape(1, cpu="8"))], [candidate(8, "8", cpu="32"), candidate(4, "5", name="four")])
+
+    # 160 CPUs at a quarter of a dollar: five nodes of 32 CPUs for $8, or for $5 where there are as many CPUs.
+    assert resource_bound(problem.packer, {0: 20}) == pytest.approx(UsdPerHour("25").units, rel=1e-3)
+    # One pod needs a whole node, whatever share of it.
+    assert resource_bound(problem.packer, {0: 1}) == pytest.approx(UsdPerHour("5").units, rel=1e-3)
+
+
+def test_pods_move_to_cheaper_nodes_as_far_as_the_stock_goes():
+    offers = [candidate(4, "8", name="large", stock=9), candidate(1, "1.9", name="one", stock=2)]
+    problem = Problem(pods(3), offers)
+    inventory = problem.inventory.copy()
+    number, large = next(
+        (number, each.members[0])
+        for number, each in enumerate(problem.packer.problem.candidate_groups)
+        if each.members[0].candidate.offer.instance_type == "large"
+    )
+    inventory.buy(large, 3)
+
+    moved = move_to_cheaper(problem.packer, Solution((PatternPurchase(number, large, ((0, 1),), 3),), (0,)), inventory)
+
+    assert [(each.priced.candidate.offer.instance_type, each.times) for each in moved.purchases] == [
+        ("one", 2),
+        ("large", 1),
+    ]
+    assert [inventory.stock(each.priced) for each in moved.purchases] == [0, 8]
