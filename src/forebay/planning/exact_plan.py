@@ -49,6 +49,14 @@ class PlanningTask(Protocol):
     def work(self) -> Work: ...
 
 
+def with_valid_bound(first: DemandPlan, task: PlanningTask, choices: Sequence[PlaceChoice | None]) -> DemandPlan:
+    """The plan with a bound that also holds where places were chosen: other places may cost less."""
+    if not any(choice is not None and not choice.sentence for choice in choices):
+        return first
+    relaxed = min(_relaxed_bound(first, task), first.answer.expected)
+    return first._replace(answer=first.answer._replace(bound=relaxed))
+
+
 def improve(
     first: DemandPlan,
     task: PlanningTask,
@@ -56,16 +64,11 @@ def improve(
     existing: Existing,
     needed: Mapping[GangKey, int],
 ) -> DemandPlan:
-    """The first plan or a better one, with a bound that also holds where places were chosen.
+    """The first plan or a better one.
 
     `task.demand` and `choices`: pod groups before places were chosen for them.
     """
     demand = task.demand
-    placed = any(choice is not None and not choice.sentence for choice in choices)
-    if placed:
-        # The bound of the first plan holds for these places only: another choice of places may cost less.
-        relaxed = min(_relaxed_bound(first, task), first.answer.expected)
-        first = first._replace(answer=first.answer._replace(bound=relaxed))
     pods = sum(group.count for group in demand.groups)
     weights = {priced.candidate.weight for priced in task.priced_candidates}
     if pods > _MOST_PODS or len(weights) != 1:

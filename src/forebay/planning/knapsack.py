@@ -1,6 +1,7 @@
 """The most valuable pattern for one node, and a proof that no other is worth more."""
 
 import heapq
+from itertools import accumulate
 from typing import NamedTuple
 
 import highspy
@@ -207,10 +208,11 @@ class _Search:
         self._needs = [[(d, float(amount)) for d, amount in enumerate(need[n]) if amount > 0] for n in self._groups]
         #: From each pod group on: worth of free resources at most, and what pod groups worth more than that add.
         self._rates = [min(float(efficiency[n]), 1.0) for n in self._groups]
-        self._surplus = [0.0] * (len(self._groups) + 1)
-        for at in reversed(range(len(self._groups))):
-            extra = max(self._values[at] - self._weights[at], 0.0) * self._limits[at]
-            self._surplus[at] = self._surplus[at + 1] + extra
+        extra = [
+            max(worth - takes, 0.0) * limit
+            for worth, takes, limit in zip(self._values, self._weights, self._limits, strict=True)
+        ]
+        self._surplus = [*accumulate(reversed(extra))][::-1]
         order = np.array(self._groups, dtype=np.int64)
         self._tables = [
             _Table(

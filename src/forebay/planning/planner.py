@@ -25,7 +25,7 @@ from forebay.planning.candidate_groups import (
     wrong_architecture,
 )
 from forebay.planning.components import SplitProblem, split
-from forebay.planning.exact_plan import DemandPlan, improve
+from forebay.planning.exact_plan import DemandPlan, improve, with_valid_bound
 from forebay.planning.gangs import Gangs, gang_key
 from forebay.planning.greedy import Packer
 from forebay.planning.place_choices import Existing, place_choices
@@ -94,6 +94,7 @@ def plan(
     placed = task.of(demand)
     answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(placed.shares, work)
     found = DemandPlan(demand, tuple(refused), answer, _served_by_kind(placed, answer))
+    found = with_valid_bound(found, task, choices)
     if preferences.refine:
         found = improve(found, task, choices, existing, needed)
     return assemble(

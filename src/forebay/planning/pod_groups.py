@@ -166,12 +166,12 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
     return PodGroups(groups=tuple(made), room=room, rules=tuple(rules))
 
 
-_Traits = tuple[int, str, tuple[tuple[str, str], ...]]
+_Traits = tuple[int, str, frozenset[tuple[str, str]]]
 
 
 def _traits(pod: Pod) -> _Traits:
     """All of a pod that rules between pods look at."""
-    return id(pod.shape), pod.namespace, tuple(sorted(pod.labels.items()))
+    return id(pod.shape), pod.namespace, frozenset(pod.labels.items())
 
 
 class _RuleIndex:

@@ -144,6 +144,10 @@ def test_offers_that_class_or_pool_do_not_allow_are_excluded_with_a_reason(offer
     assert sentence in found[1]
 
 
+def test_an_offer_at_exactly_the_highest_price_is_allowed():
+    assert only(candidates(source(offer(price="10")), [pool()], [node_class()], CONTEXT))
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -170,6 +174,9 @@ def test_requirements_of_a_pool_select_by_the_labels_of_the_node():
     reason, sentence = refusal(candidates(offered, [asking("forebay.dev/region", "eu")], [node_class()], CONTEXT))
     assert reason is Reason.NOT_ALLOWED
     assert sentence == "GPUNodePool team/pool requires forebay.dev/region=eu"
+    models = asking("forebay.dev/gpu-type", "T4", "H200", "A10", "L40S", "H100", "A30")
+    _, sentence = refusal(candidates(offered, [models], [node_class()], CONTEXT))
+    assert "(A10,A30,H100,H200,L40S,T4)" in sentence
 
 
 def test_a_provider_may_be_limited_to_regions_or_disabled():
@@ -286,6 +293,8 @@ def test_a_source_without_offers_is_unknown_and_containers_are_not_nodes():
     )
     boxes = source(offer(), delivers=Delivery.CONTAINER)
     assert not candidates(boxes, [pool()], [node_class()], CONTEXT).candidates
+    unasked = {key: Source(key=key, capabilities=Capabilities(deliveries=(Delivery.CONTAINER,)))}
+    assert candidates(unasked, [pool()], [node_class()], CONTEXT).unknown == ()
 
 
 def test_pools_without_a_class_or_being_deleted_have_no_candidates():

@@ -137,3 +137,25 @@ def test_half_of_many_gangs_are_served_when_there_is_stock_for_half():
     assert len(made.purchases) == 128
     oldest = {each.name for each in gangs if each.annotations["forebay.dev/pod-group"] >= "g128"}
     assert served(made) == oldest
+
+
+def test_of_gangs_that_do_not_all_fit_the_older_waits_where_the_younger_has_more_pods_on_the_same_node():
+    old = pods(2, shape(4), annotations={"forebay.dev/pod-group": "old"}, age=timedelta(hours=1))
+    young = [
+        *pods(4, shape(1, cpu="1"), annotations={"forebay.dev/pod-group": "young"}),
+        *pods(4, shape(1, cpu="2"), annotations={"forebay.dev/pod-group": "young"}),
+    ]
+
+    made = plan([*old, *young], [candidate(8, "8", stock=1)], (), Preferences(refine=False))
+
+    assert served(made) == {each.name for each in young}
+
+
+def test_what_is_known_of_a_group_besides_its_size_does_not_hide_the_size_that_its_pods_name():
+    least = {**GROUP, "forebay.dev/pod-group-min-count": "2"}
+
+    made = plan(
+        pods(4, annotations=least), [candidate(1, "1", stock=3)], gangs={GangKey("team", "train"): Gang(others=1)}
+    )
+
+    assert len(served(made)) == 3

@@ -1,9 +1,11 @@
 import msgspec
+import pytest
 
-from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_instance import GPUInstance, OfferRecord
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.sources import Delivery
 from forebay.planning.limits import caps
 from forebay.planning.plan import PoolKey
 from tests.unit.planning.worlds import GPU
@@ -42,3 +44,18 @@ def test_a_cap_is_the_limit_less_what_runs_and_is_launching():
         ("limits.maxNodes of GPUNodeClass gpu", 1, None, None),
     ]
     assert found[-1].pools == {PoolKey("team", "pool"), PoolKey("team", "other")}
+
+
+@pytest.mark.parametrize(("offer", "left"), [({"gpuResource": GPU, "gpuCount": 2}, 3), (None, 5)])
+def test_a_container_counts_by_the_gpus_of_its_offer(offer, left):
+    given = record("job")
+    spec = msgspec.structs.replace(
+        given.spec,
+        delivers=Delivery.CONTAINER,
+        node=None,
+        offer=None if offer is None else msgspec.convert({"instanceType": "A40", **offer}, type=OfferRecord),
+    )
+
+    (found,) = caps([pool(limits={"resources": {GPU: 5}})], [], [msgspec.structs.replace(given, spec=spec)])
+
+    assert found.resources == Resources({GPU: left})

@@ -268,3 +268,24 @@ def test_all_rules_of_a_pod_about_zones_are_kept():
 
     assert sorted(len(purchase.pods) for purchase in made.purchases) == [1, 1]
     assert set(why(made).values()) == {Reason.SPREAD_IMPOSSIBLE}
+
+
+def test_rules_about_two_topologies_are_not_planned_for():
+    fields = {
+        "topology_spread": (TopologySpread(ZONE, 1, APP),),
+        "pod_anti_affinity": (PodAffinityTerm("topology.kubernetes.io/region", APP),),
+    }
+
+    made = plan(pods(1, shape(**fields), labels={"app": "a"}), ZONES)
+
+    assert list(why(made).values()) == [Reason.AFFINITY_NOT_PLANNED]
+    assert "rules about topology.kubernetes.io/region and topology.kubernetes.io/zone" in made.left_out[0].sentence
+
+
+def test_pods_that_share_a_zone_stay_where_they_fit_exactly():
+    together = shape(pod_affinity=(PodAffinityTerm(ZONE, APP),))
+    offers = [candidate(1, "1", name="cheap", zone="a", stock=4), candidate(1, "2", name="dear", zone="b")]
+
+    made = plan(pods(4, together, labels={"app": "a"}), offers, (), Preferences(refine=False))
+
+    assert bought(made) == ["cheap"] * 4
