@@ -159,3 +159,14 @@ def test_what_is_known_of_a_group_besides_its_size_does_not_hide_the_size_that_i
     )
 
     assert len(served(made)) == 3
+
+
+def test_the_only_pod_so_far_of_a_group_waits_for_the_others():
+    key = GangKey("team", "train")
+
+    alone = plan(pods(1, annotations=GROUP), [candidate(1)], gangs={key: Gang(min_count=3)})
+    last = plan(pods(1, annotations=GROUP), [candidate(1)], gangs={key: Gang(min_count=3, placed=2)})
+
+    assert set(why(alone).values()) == {Reason.GANG_INCOMPLETE}
+    assert not alone.purchases
+    assert len(served(last)) == 1

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.planning.knapsack import exact
+from forebay.planning.knapsack import exact, whole_table
 from forebay.planning.pattern_bound import worth_bound
 from forebay.planning.work import Work
 
@@ -62,3 +62,16 @@ def test_the_integer_program_proves_the_worth_of_the_best_pattern(knapsack):
     truth = best_of_all(value, need, capacity, most)
     assert truth <= bound <= truth * 1.001
     assert truth == 0 or work.left() < 1.0
+
+
+@given(knapsacks())
+def test_a_shared_table_never_bounds_a_node_below_its_best_pattern(knapsack):
+    (value, need, capacity), most = knapsack
+    worth = np.maximum(value, 0.0)
+
+    table, scale = whole_table(worth, need, capacity, most, axes=[0, need.shape[1] - 1][: need.shape[1]])
+
+    cell = np.floor(capacity[[0, -1][: need.shape[1]]] * scale + 1e-9).astype(np.int64)
+    assert table[tuple(cell)] >= best_of_all(worth, need, capacity, most) - 1e-9
+    # No more than all pods together, and a few for the rounding to powers of two.
+    assert table.max() <= 2 * float(worth @ most)
