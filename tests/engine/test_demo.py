@@ -278,6 +278,25 @@ def test_the_budget_of_the_demo_runs_out_whatever_the_seed(seed):
     )
 
 
+def test_marked_jobs_run_in_containers_elsewhere_and_others_wait_for_the_machine():
+    async def run_to_the_end():
+        async with EmbeddedCluster(seed=SEED) as cluster, running_demo(cluster, SEED, Scenario.OFFLOAD) as made:
+            await made.submit_jobs(None)
+            assert await made.until_idle()
+            return made, demo_summary(
+                made.recorder, made.world, made.markets, seed=SEED, started=made.started, now=clock.now()
+            )
+
+    made, found = virtual_time.run(run_to_the_end())
+
+    assert (found.complete, found.unserved) == (True, [])
+    (remote,) = found.clouds
+    assert (remote.rented, remote.refused) == (4, 1), "three pods of one Job and one of another; one launch refused"
+    assert remote.bill_exact == remote.on_record_exact
+    assert {each.sku.instance_type for each in made.markets[0].instances.values()} == {"a40", "rtx4090"}
+    assert [call.machine for call in made.world.calls if call.asked == "start"] == ["rack-2"]
+
+
 def test_a_burst_goes_to_own_machines_first_and_then_to_clouds_by_price_and_is_billed_to_the_cent():
     async def run_to_the_end():
         async with EmbeddedCluster(seed=SEED) as cluster, running_demo(cluster, SEED, Scenario.BURST) as made:

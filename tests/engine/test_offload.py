@@ -4,6 +4,7 @@ import asyncio
 import base64
 import random
 from collections import Counter
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from forebay.api.names import VIRTUAL_NODE
 from forebay.embedded.api.kinds import NODE_KIND, SECRET_KIND
 from forebay.model.quantities import UsdPerHour
+from forebay.net.clock import now
 from forebay.offload.departure import OffloadRules
 from forebay.providers.registry import read_environment
 from forebay.simulate.market_goods import Sku
@@ -172,6 +174,23 @@ async def test_where_there_is_none_left_the_next_gpu_type_is_tried_at_once():
             (rented,) = far.runpod.instances
             assert far.runpod.orders[rented]["gpu"]["id"] == RTX
             await until(lambda: far.is_idle)
+
+
+async def test_a_job_says_how_often_it_failed_and_when_it_is_tried_again():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.runpod.script("create_pod", far.runpod.no_capacity(), far.runpod.no_capacity())
+            far.job("train", runs="30s")
+            await until(lambda: far.the_job("train")["metadata"]["annotations"].get("runpod.io/failure-count") == "2")
+            marks = far.the_job("train")["metadata"]["annotations"]
+            assert datetime.fromisoformat(marks["runpod.io/retry-after"]) > now()
+            assert "runpod.io/offloaded" not in marks
+            await until(lambda: far.ended("train") == "Complete")
+            marks = far.the_job("train")["metadata"]["annotations"]
+            assert (marks["runpod.io/offloaded"], marks["runpod.io/failure-count"]) == ("true", "2")
+            assert "runpod.io/retry-after" not in marks
 
 
 async def test_only_marked_jobs_leave():

@@ -94,10 +94,16 @@ def failures_so_far(records: Iterable[GPUInstance], source: SourceKey, offer: Of
     return max((failures for _, failures in latest.values()), default=0)
 
 
+def cooldown_end(record: GPUInstance) -> datetime | None:
+    """Until when what the record was launched from cools down; None where it did not fail."""
+    failure = _failure(record)
+    return None if failure is None else failure.at + cooldown_span(failures_of(record))
+
+
 def retained_until(record: GPUInstance) -> datetime | None:
     """Until when the record of a failed launch is needed: so that the next failure knows how many came before it."""
-    failure = _failure(record)
-    return None if failure is None else failure.at + cooldown_span(failures_of(record)) + LONGEST
+    end = cooldown_end(record)
+    return None if end is None else end + LONGEST
 
 
 def offer_key(record: GPUInstance) -> OfferKey | None:

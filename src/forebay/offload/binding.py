@@ -1,14 +1,17 @@
 """Writes that make a pending pod a remote one: the binding, the marks, and tolerations without a time limit."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from forebay.api.names import (
     EXTERNAL_ANNOTATION,
+    FAILURE_COUNT_ANNOTATION,
     MANAGED_MARK,
     OFFLOADED_ANNOTATION,
     REMOTE_COST_ANNOTATION,
     REMOTE_ID_MARK,
+    RETRY_AFTER_ANNOTATION,
     VIRTUAL_NODE,
 )
 from forebay.model.label_syntax import value_problem
@@ -65,9 +68,25 @@ def pod_marks(instance_id: str | None = None, price: UsdPerHour | None = None) -
     return {"metadata": {"labels": labels, "annotations": annotations}}
 
 
-def job_marks(instance_id: str, price: UsdPerHour | None) -> dict[str, Any]:
-    """A merge patch with the marks of a Job whose latest pod runs remotely."""
-    annotations = {OFFLOADED_ANNOTATION: "true", REMOTE_ID_MARK: instance_id}
-    if price is not None:
-        annotations[REMOTE_COST_ANNOTATION] = price.exact()
-    return {"metadata": {"annotations": annotations}}
+def job_marks(
+    instance_id: str | None, price: UsdPerHour | None, *, failures: int = 0, retry_at: datetime | None = None
+) -> dict[str, str | None]:
+    """Annotations of a Job that runs remotely, or tries to; None: to be removed.
+
+    `instance_id` is the container of its latest pod. `failures` is how many containers did not start, and `retry_at`
+    when the next one may, while none runs.
+    """
+    marks: dict[str, str | None] = {}
+    if instance_id is not None:
+        marks |= {OFFLOADED_ANNOTATION: "true", REMOTE_ID_MARK: instance_id}
+        if price is not None:
+            marks[REMOTE_COST_ANNOTATION] = price.exact()
+    if failures:
+        marks[FAILURE_COUNT_ANNOTATION] = str(failures)
+    waits = retry_at is not None and instance_id is None
+    marks[RETRY_AFTER_ANNOTATION] = _time(retry_at) if retry_at is not None and waits else None
+    return marks
+
+
+def _time(at: datetime) -> str:
+    return at.replace(microsecond=0).isoformat().replace("+00:00", "Z")

@@ -1,12 +1,13 @@
 """The demo's lab: five machines with a power switch, random GPU Jobs that are the same for the same seed, a budget."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
 import msgspec
 
+from forebay.simulate.market_goods import RUN_TIME
 from forebay.simulate.power import Powered
 
 
@@ -57,6 +58,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
     gpus: int
     run_time: int
+    #: Of the Job; a marked one may run as a remote container.
+    annotations: Mapping[str, str] = {}
 
     @property
     def team(self) -> str:
@@ -68,7 +71,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {"name": self.name, "namespace": "default"},
+            "metadata": {"name": self.name, "namespace": "default", "annotations": dict(self.annotations)},
             "spec": {
                 "parallelism": self.pods,
                 "completions": self.pods,
@@ -81,11 +84,18 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
                     "spec": {
                         "restartPolicy": "Never",
                         "schedulingGates": [{"name": each} for each in gates],
-                        "containers": [{"name": "train", "image": "example/train", "resources": {"limits": limits}}],
+                        "containers": [self._container(limits)],
                     },
                 },
             },
         }
+
+    def _container(self, limits: Mapping[str, str]) -> dict[str, Any]:
+        container: dict[str, Any] = {"name": "train", "image": "example/train", "resources": {"limits": limits}}
+        if self.annotations:
+            # A remote container has no annotations: it is told by its environment how long it runs.
+            container["env"] = [{"name": RUN_TIME, "value": f"{self.run_time}s"}]
+        return container
 
 
 def arrivals(seed: int) -> Iterator[Arrival]:

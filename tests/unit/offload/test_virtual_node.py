@@ -61,9 +61,10 @@ def test_marks_of_pods_and_jobs():
             "runpod.io/cost-per-hr": "0.44",
         },
     }
-    assert job_marks("abc123", None)["metadata"]["annotations"] == {
+    assert job_marks("abc123", None) == {
         "runpod.io/offloaded": "true",
         "runpod.io/pod-id": "abc123",
+        "runpod.io/retry-after": None,
     }
 
 

@@ -56,9 +56,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--scenario",
-        choices=("lab", "burst"),
+        choices=("lab", "burst", "offload"),
         default="lab",
-        help="lab: five machines of your own; burst: two of your own and two clouds (default: lab)",
+        help="lab: five machines of your own; burst: two of your own and two clouds; offload: one of your own, and "
+        "remote containers for Jobs that are marked for it (default: lab)",
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random Jobs (default: 1)")
     parser.add_argument("--jobs", type=count, help=f"number of Jobs (default: {DEFAULT_JOBS}; with --serve: no limit)")
@@ -118,8 +119,10 @@ def check(arguments: argparse.Namespace) -> None:
         )
     if arguments.port is not None and not arguments.serve:
         raise UserError("--port is the port of --serve: add --serve, or leave out --port")
-    if arguments.scenario == "burst" and (arguments.serve or arguments.jobs is not None):
-        raise UserError("--scenario burst has its own few Jobs and an end: leave out --jobs and --serve")
+    if arguments.scenario != "lab" and (arguments.serve or arguments.jobs is not None):
+        raise UserError(
+            f"--scenario {arguments.scenario} has its own few Jobs and an end: leave out --jobs and --serve"
+        )
     if arguments.serve and arguments.output != "text":
         raise UserError("--serve prints text for people: leave out --serve or --output json (or yaml)")
 
@@ -246,6 +249,7 @@ COMMAND = Command(
     "have cost if left on:\n\n"
     "  forebay demo\n"
     "  forebay demo --scenario burst\n"
+    "  forebay demo --scenario offload\n"
     "  forebay demo --until-idle --output json --seed 7\n"
     "  forebay demo --serve",
     options=add_options,

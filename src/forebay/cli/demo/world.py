@@ -25,7 +25,7 @@ from forebay.kube.types import NAMESPACES
 from forebay.model.reasons import Reason
 from forebay.net import clock
 from forebay.net.in_process import InProcess
-from forebay.simulate import burst
+from forebay.simulate import burst, remote_jobs
 from forebay.simulate.lab import (
     BOOT_TIMEOUT,
     BUDGET_GPU_HOURS,
@@ -62,6 +62,8 @@ class Scenario(StrEnum):
     LAB = "lab"
     #: Two machines of one's own and two clouds.
     BURST = "burst"
+    #: One machine of one's own, and containers elsewhere for Jobs that are marked.
+    OFFLOAD = "offload"
 
 
 class Demo:
@@ -86,7 +88,8 @@ class Demo:
         self.started = clock.now()
         self.recorder = DemoRecorder(cluster.store, self.views)
         self.operator_task = asyncio.create_task(operator.run(), name="operator")
-        self._arrivals = arrivals(seed) if scenario is Scenario.LAB else iter(burst.ARRIVALS)
+        fixed = {Scenario.BURST: burst.ARRIVALS, Scenario.OFFLOAD: remote_jobs.ARRIVALS}
+        self._arrivals = iter(fixed[scenario]) if scenario in fixed else arrivals(seed)
         #: Of all Jobs submitted so far.
         self.pods_expected = 0
         self.all_submitted = False
@@ -135,9 +138,11 @@ class Demo:
 @asynccontextmanager
 async def running_demo(cluster: EmbeddedCluster, seed: int, scenario: Scenario = Scenario.LAB) -> AsyncIterator[Demo]:
     """A demo in `cluster`, which must be running: creates CRDs, class, pool and machines, and runs the operator."""
-    machines = MACHINES if scenario is Scenario.LAB else burst.OWNED
+    owned = {Scenario.BURST: burst.OWNED, Scenario.OFFLOAD: remote_jobs.OWNED}
+    machines = owned.get(scenario, MACHINES)
     world = PowerWorld((each.machine for each in machines), EmbeddedNodes(cluster.store))
-    markets = burst.clouds(EmbeddedKubelets(cluster.store)) if scenario is Scenario.BURST else ()
+    rented = {Scenario.BURST: burst.clouds, Scenario.OFFLOAD: remote_jobs.providers}
+    markets = rented[scenario](EmbeddedKubelets(cluster.store)) if scenario in rented else ()
     if scenario is Scenario.LAB:
         world.script_boots(FAILS_FIRST_BOOT, Boot(joins=False))
     for definition in custom_resource_definitions():

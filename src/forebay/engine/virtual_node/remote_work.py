@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Final, NamedTuple, NoReturn, cast
 
 import structlog
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.names import VIRTUAL_NODE
 from forebay.demand.planned_pods import live_containers
 from forebay.engine.boundary import LoggedBugs
@@ -20,24 +20,22 @@ from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.exit_reports import ExitReports
+from forebay.engine.virtual_node.job_marks import JobMarks
 from forebay.engine.virtual_node.log_port import LogPort, PortServer
 from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.engine.virtual_node.node_keeper import VirtualNodeKeeper
 from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, manifest_of
-from forebay.engine.virtual_node.pod_statuses import RemotePods, price_of
+from forebay.engine.virtual_node.pod_statuses import RemotePods
 from forebay.engine.virtual_node.remote_logs import RemoteLogs
-from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import Conflict, KubeError, NotFound
+from forebay.kube.errors import KubeError, NotFound
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.pods import BY_NODE
 from forebay.lifecycle.facts import source_of
-from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Delivery, Source
 from forebay.model.workloads import Pod
 from forebay.net.transport import TransportError
-from forebay.offload.binding import job_marks
 from forebay.offload.departure import MarkedJob, PortablePod
 from forebay.offload.marks import is_managed
 from forebay.offload.translation import obstacles, pull_secrets
@@ -96,6 +94,7 @@ class RemoteWork:
         opened = self._keeper.wake
         self._port = None if port_server is None else LogPort(client, logs, port_server, clock, opened)
         self._statuses = RemotePods(client, clock)
+        self._job_marks = JobMarks(client, views, self._job_of)
         self._read: dict[str, _Read] = {}
         #: When pods that could not be read are tried again, by the clock of the event loop.
         self._failed: dict[str, float] = {}
@@ -168,36 +167,7 @@ class RemoteWork:
         pods = tuple(self._views.pods.by(BY_NODE, VIRTUAL_NODE))
         self._tails.keep(pod.uid for pod in pods)
         await self._statuses.sync(pods, records, self._reports.reports)
-        await self._mark_jobs(records)
-
-    async def _mark_jobs(self, records: Iterable[GPUInstance]) -> None:
-        """Says on each Job which container its latest pod runs in, and what that costs."""
-        latest: dict[str, tuple[Job, dict[str, Any]]] = {}
-        for record in sorted(records, key=lambda each: each.resource_version):
-            running = record.status.instance_id if record.status is not None else None
-            ref = record.spec.pods[0] if record.spec.pods else None
-            pod = None if ref is None else self._views.pods.get((ref.namespace, ref.name))
-            if (
-                running is None
-                or ref is None
-                or pod is None
-                or pod.uid != ref.uid
-                or record.state is InstanceState.GONE
-            ):
-                continue
-            if (job := self._job_of(pod)) is not None:
-                price = price_of(record, running)
-                latest[job.uid] = job, job_marks(running, None if price is None else UsdPerHour(str(price)))
-        for job, marks in latest.values():
-            if marks["metadata"]["annotations"].items() <= job.metadata.annotations.items():
-                continue
-            patch = writes.merge_patch({"metadata": {"uid": job.uid, **marks["metadata"]}})
-            try:
-                await self._client.patch(JOBS, job.metadata.name, patch, job.metadata.namespace)
-            except (NotFound, Conflict):
-                continue
-            except (KubeError, TransportError) as error:
-                log.warning("job not marked", job="/".join(job.key), error=str(error))
+        await self._job_marks.sync(records)
 
     async def _read_pods(self) -> None:
         """Reads whole pods that may leave: informers keep only what planning needs of a pod."""

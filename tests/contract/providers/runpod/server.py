@@ -108,6 +108,10 @@ class RunpodCloud(ConformanceServer):
         self.instances[pod].log.append(MarketLogLine(at=now(), text=text))
         self._wake()
 
+    def exits(self, pod, code):
+        """The command of the container ends."""
+        self._exits(self.instances[pod], code)
+
     def fail(self, pod):
         self._fail(self.instances[pod])
         self._wake()

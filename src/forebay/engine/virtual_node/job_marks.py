@@ -1,0 +1,74 @@
+"""Annotations of Jobs that run remotely: in which container their latest pod runs, for how much, and what failed."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import structlog
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.engine.views import Views
+from forebay.engine.virtual_node.pod_statuses import price_of
+from forebay.kube import writes
+from forebay.kube.client import Client
+from forebay.kube.errors import Conflict, KubeError, NotFound
+from forebay.kube.jobs import JOBS, Job
+from forebay.lifecycle.cooldown import cooldown_end
+from forebay.model.quantities import UsdPerHour
+from forebay.model.workloads import Pod
+from forebay.net.transport import TransportError
+from forebay.offload.binding import job_marks
+from forebay.offload.record_progress import did_anything
+
+log = structlog.get_logger(__name__)
+
+
+class JobMarks:
+    """Keeps the annotations as the predecessor's users know them. What failed is told as long as its records exist."""
+
+    def __init__(self, client: Client, views: Views, job_of: Callable[[Pod], Job | None]) -> None:
+        self._client = client
+        self._views = views
+        self._job_of = job_of
+
+    async def sync(self, records: Iterable[GPUInstance]) -> None:
+        of_job: dict[str, tuple[Job, list[GPUInstance]]] = {}
+        for record in sorted(records, key=lambda each: each.resource_version):
+            ref = record.spec.pods[0] if record.spec.pods else None
+            pod = None if ref is None else self._views.pods.get((ref.namespace, ref.name))
+            if pod is not None and ref is not None and pod.uid == ref.uid and (job := self._job_of(pod)) is not None:
+                of_job.setdefault(job.uid, (job, []))[1].append(record)
+        for job, own in of_job.values():
+            await self._mark(job, _marks(own))
+
+    async def _mark(self, job: Job, marks: dict[str, str | None]) -> None:
+        seen = job.metadata.annotations
+        changed = {key: value for key, value in marks.items() if seen.get(key) != value}
+        if not changed:
+            return
+        patch = writes.merge_patch({"metadata": {"uid": job.uid, "annotations": changed}})
+        try:
+            await self._client.patch(JOBS, job.metadata.name, patch, job.metadata.namespace)
+        except (NotFound, Conflict):
+            return
+        except (KubeError, TransportError) as error:
+            log.warning("job not marked", job="/".join(job.key), error=str(error))
+
+
+def _marks(records: list[GPUInstance]) -> dict[str, str | None]:
+    """Annotations by the records of one Job, the latest last."""
+    live = [each for each in records if each.state is not InstanceState.GONE and _instance_id(each) is not None]
+    running = _instance_id(live[-1]) if live else None
+    price = price_of(live[-1], running) if live else None
+    failed: list[datetime] = [
+        end for each in records if not did_anything(each) and (end := cooldown_end(each)) is not None
+    ]
+    return job_marks(
+        running,
+        None if price is None else UsdPerHour(str(price)),
+        failures=len(failed),
+        retry_at=max(failed, default=None),
+    )
+
+
+def _instance_id(record: GPUInstance) -> str | None:
+    return record.status.instance_id if record.status is not None else None
