@@ -27,6 +27,10 @@ import structlog
 from forebay.embedded.api.kinds import CONFIG_MAP_KIND, POD_KIND
 from forebay.offload.log_view import LogQuery
 from forebay.simulate.virtual_time import run
+
+# The conformance server and the worlds of the tests are in the repository, beside this directory.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from tests.contract.providers.runpod.server import RunpodCloud, gpu
 from tests.engine.market_world import cloud_operator, clouds
 from tests.engine.offload_world import KEY, MANAGED, Offload
