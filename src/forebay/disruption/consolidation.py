@@ -15,6 +15,7 @@ from forebay.disruption.drift import drifted
 from forebay.disruption.machine_use import MachineUse
 from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.disruption.paid_time import LEAD, goes_at, paid_until
+from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import pod_names
@@ -40,7 +41,7 @@ class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
     """Drain this node, then terminate it or power it off."""
 
     record: GPUInstance
-    #: IDLE, EXPIRED or DRIFTED.
+    #: IDLE, EXPIRED or DRIFTED; NOT_NEEDED for a machine without a node, which is terminated at once.
     reason: Reason
     sentence: str
 
@@ -53,6 +54,10 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     `disruption` says. An owned machine neither expires nor drifts, because nothing newer could replace it.
     """
     machines = tuple(machines)
+    unneeded = [
+        ScaleDown(record=each.record, reason=Reason.NOT_NEEDED, sentence=why)
+        for each, why in _unneeded(machines, now, rules)
+    ]
     idle = [(each, why) for each in machines if each.idle and (why := _idle_long_enough(each, now, rules)) is not None]
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     old = [
@@ -62,7 +67,7 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     ]
     changed = [(each, why) for each in machines if (why := drifted(each, rules.templates)) is not None]
     if not idle and not old and not changed:
-        return ()
+        return tuple(unneeded)
     pools = _PoolBudgets(machines, rules.pools, now)
     may_power_off = _may_power_off(machines, now, rules.cycle)
     found: dict[str, ScaleDown] = {}
@@ -82,7 +87,7 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
             and pools.admit(machine, DisruptionReason.DRIFTED)
         ):
             found[machine.name] = ScaleDown(record=machine.record, reason=Reason.DRIFTED, sentence=sentence)
-    return tuple(found.values())
+    return (*unneeded, *found.values())
 
 
 def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> datetime | None:
@@ -95,7 +100,7 @@ def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     waits_for_cycle = False
     for machine in machines:
-        if machine.idle and (goes := _goes_at(machine, now, rules)) is not None:
+        if (machine.idle or machine.unneeded) and (goes := _goes_at(machine, now, rules)) is not None:
             due += [goes] if goes > now else []
             waits_for_cycle = waits_for_cycle or (goes <= now and machine.policy.leaves_one_by_one)
         if expiring and _pool(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
@@ -109,7 +114,7 @@ def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
 
 def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datetime | None:
     """From when the idle node may go; None while it is kept whatever time it is."""
-    if machine.node is None or machine.record.purpose in _NOT_FOR_PODS:
+    if (machine.node is None and not machine.unneeded) or machine.record.purpose in _NOT_FOR_PODS:
         return None
     if machine.refused is not None and not machine.refusal_recorded:
         # The pod must say so first, or another machine would be launched for it.
@@ -133,9 +138,25 @@ def kept_while_paid(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
     for machine in machines:
         delay = _idle_delay(machine, rules)
         end = paid_until(machine.record, max((machine.idle_since or now) + delay, now)) if delay else None
-        if end is not None and machine.idle and machine.refused is None and end - LEAD > now:
+        if end is not None and (machine.idle or machine.unneeded) and machine.refused is None and end - LEAD > now:
             found[machine.name] = f"It is paid until {end:%H:%M} UTC and kept to near that time, as pods may come."
     return found
+
+
+def _unneeded(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Iterable[tuple[MachineUse, str]]:
+    """Machines that boot for nobody and are terminated now, with the sentence why. No budget limits them: they are no
+    nodes yet.
+    """
+    for machine in machines:
+        goes = _goes_at(machine, now, rules) if machine.unneeded else None
+        if goes is not None and now >= goes:
+            since = machine.idle_since or now
+            lasted = f" for {human(now - since)}" if now - since >= timedelta(seconds=1) else ""
+            sentence = (
+                f"{describe(machine.record)} still boots, but none of its pods has been pending{lasted}, and no other "
+                "pod needs it. Terminating it."
+            )
+            yield machine, sentence
 
 
 def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:

@@ -12,9 +12,11 @@ from forebay.disruption.machine_use import idle_updates, machine_uses
 from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.lifecycle.steps import WriteStatus
 from forebay.lifecycle.transitions import transition
+from forebay.model.reasons import Reason
 from forebay.reconcile.isolation import Faults, ObjectId
 from forebay.reconcile.orders import template_hash
 from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.wanted import Wanted
 
 
 class ScaleDownSteps(NamedTuple):
@@ -38,6 +40,7 @@ def scale_down_steps(
         snapshot.pending,
         now=now,
         gpu_resources=snapshot.rules.gpu_resources,
+        wanted=Wanted(snapshot),
     )
     rules = consolidation.ScaleDownRules(
         adoption_grace=snapshot.rules.adoption_grace,
@@ -51,7 +54,9 @@ def scale_down_steps(
     steps: list[WriteStatus] = []
     for name, each in leaving.items():
         if name not in excluded:
-            status = transition(each.record.status, InstanceState.DRAINING, each.reason, each.sentence, now)
+            # What never became a node has nothing to drain.
+            to = InstanceState.TERMINATING if each.reason is Reason.NOT_NEEDED else InstanceState.DRAINING
+            status = transition(each.record.status, to, each.reason, each.sentence, now)
             steps.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
     steps += [
         WriteStatus(record=update.record, reason=update.reason, sentence=update.sentence, status=update.status)
