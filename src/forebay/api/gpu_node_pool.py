@@ -146,6 +146,9 @@ class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
     """When nodes are terminated or powered off."""
     limits: Limits | None = None
     """What may exist of this pool at one time."""
+    min_nodes: Annotated[int, Meta(ge=0, le=1000), INT32] = 0
+    """Nodes that the pool has at the least, whatever pods there are. Forebay launches the cheapest machines that the
+    pool permits, within its limits, and replaces each that fails, expires or drifts. Nodes launched for pods count."""
     max_hourly_price: Dollars = 10
     """Maximum price of one machine or container in US dollars per hour, such as "2.0"."""
     unusual_prices: UnusualPrices = UnusualPrices.EXCLUDE

@@ -22,8 +22,7 @@ from forebay.model.workloads import pod_names
 
 PoolName = tuple[str, str]
 
-#: Machines that somebody sizes: they stay though no pod uses them.
-_NOT_FOR_PODS: Final = frozenset({Purpose.STATIC, Purpose.GROUP})
+_LEAVING: Final = frozenset({InstanceState.DRAINING, InstanceState.TERMINATING, InstanceState.GONE})
 
 
 class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +34,8 @@ class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[PoolName, Disruption] = {}
     #: Hash of what machines of the pool are made of now. Nodes of a pool that is missing here have not drifted.
     templates: Mapping[PoolName, str] = {}
+    #: Nodes that a pool keeps though no pod uses them.
+    min_nodes: Mapping[PoolName, int] = {}
 
 
 class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +71,11 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
         return tuple(unneeded)
     pools = _PoolBudgets(machines, rules.pools, now)
     may_power_off = _may_power_off(machines, now, rules.cycle)
+    kept = _kept_static((each for each, _ in idle), machines, rules)
     found: dict[str, ScaleDown] = {}
     for machine, sentence in sorted(idle, key=lambda pair: _largest_first(pair[0])):
+        if machine.name in kept:
+            continue
         one_by_one = machine.policy.leaves_one_by_one
         if (one_by_one and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
             continue
@@ -99,8 +103,13 @@ def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
     due: list[datetime] = []
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     waits_for_cycle = False
+    kept = _kept_static((each for each in machines if each.idle), machines, rules)
     for machine in machines:
-        if (machine.idle or machine.unneeded) and (goes := _goes_at(machine, now, rules)) is not None:
+        if (
+            machine.name not in kept
+            and (machine.idle or machine.unneeded)
+            and (goes := _goes_at(machine, now, rules)) is not None
+        ):
             due += [goes] if goes > now else []
             waits_for_cycle = waits_for_cycle or (goes <= now and machine.policy.leaves_one_by_one)
         if expiring and _pool(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
@@ -114,8 +123,8 @@ def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
 
 def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datetime | None:
     """From when the idle node may go; None while it is kept whatever time it is."""
-    if (machine.node is None and not machine.unneeded) or machine.record.purpose in _NOT_FOR_PODS:
-        return None
+    if (machine.node is None and not machine.unneeded) or machine.record.purpose is Purpose.GROUP:
+        return None  # members of a group go as their NodeProvisioner says
     if machine.refused is not None and not machine.refusal_recorded:
         # The pod must say so first, or another machine would be launched for it.
         return None
@@ -132,15 +141,39 @@ def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datet
     return idle_until
 
 
-def kept_while_paid(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
-    """By name of the machine, the sentence for idle nodes that stay because their time is paid."""
-    found: dict[str, str] = {}
+def kept_idle(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
+    """By name of the machine, the sentence for idle nodes that stay: for minNodes, or because their time is paid."""
+    machines = tuple(machines)
+    static = _kept_static((each for each in machines if each.idle), machines, rules)
+    found = dict.fromkeys(static, "It stays: its pool has no more nodes than its spec.minNodes.")
     for machine in machines:
+        if machine.name in static:
+            continue
         delay = _idle_delay(machine, rules)
         end = paid_until(machine.record, max((machine.idle_since or now) + delay, now)) if delay else None
         if end is not None and (machine.idle or machine.unneeded) and machine.refused is None and end - LEAD > now:
             found[machine.name] = f"It is paid until {end:%H:%M} UTC and kept to near that time, as pods may come."
     return found
+
+
+def _kept_static(idle: Iterable[MachineUse], machines: Iterable[MachineUse], rules: ScaleDownRules) -> frozenset[str]:
+    """Names of the idle nodes without which their pool would have fewer nodes than its minNodes: the last to go."""
+    if not rules.min_nodes:
+        return frozenset()
+    spare: defaultdict[PoolName, int] = defaultdict(int)
+    for machine in machines:
+        if (pool := _pool(machine)) in rules.min_nodes and pool is not None:
+            lasting = machine.state not in _LEAVING and machine.record.metadata.deletion_timestamp is None
+            spare[pool] += lasting and machine.record.spec.delivers.has_node
+    kept: set[str] = set()
+    for machine in sorted(idle, key=_largest_first):
+        pool = _pool(machine)
+        if pool is None or pool not in rules.min_nodes:
+            continue
+        spare[pool] -= 1
+        if spare[pool] < rules.min_nodes[pool]:
+            kept.add(machine.name)
+    return frozenset(kept)
 
 
 def _unneeded(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Iterable[tuple[MachineUse, str]]:
@@ -152,11 +185,10 @@ def _unneeded(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRul
         if goes is not None and now >= goes:
             since = machine.idle_since or now
             lasted = f" for {human(now - since)}" if now - since >= timedelta(seconds=1) else ""
-            sentence = (
-                f"{describe(machine.record)} still boots, but none of its pods has been pending{lasted}, and no other "
-                "pod needs it. Terminating it."
-            )
-            yield machine, sentence
+            why = f"none of its pods has been pending{lasted}"
+            if machine.record.purpose is Purpose.STATIC:
+                why = "its pool has enough nodes without it (spec.minNodes)"
+            yield machine, f"{describe(machine.record)} still boots, but {why}, and no pod needs it. Terminating it."
 
 
 def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:

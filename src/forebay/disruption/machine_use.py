@@ -95,7 +95,7 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return (
             self.state is InstanceState.LAUNCHED
             and self.policy.ends_while_booting
-            and self.record.purpose is Purpose.PODS
+            and self.record.purpose in (Purpose.PODS, Purpose.STATIC)
             and self.node is None
             and not self.unconfigured
             and self.record.metadata.deletion_timestamp is None

@@ -30,7 +30,7 @@ _REFUSED: Final = frozenset(
 #: Which state may follow which, and for which reasons. None: the record has just been created.
 TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reason]]]] = {
     None: {
-        S.REQUESTED: frozenset({R.CAPACITY_NEEDED, R.GROUP_TARGET}),
+        S.REQUESTED: frozenset({R.CAPACITY_NEEDED, R.GROUP_TARGET, R.MIN_NODES}),
         S.LAUNCHED: frozenset({R.ADOPTED}),
         S.JOINED: frozenset({R.ADOPTED}),
         S.READY: frozenset({R.ADOPTED}),

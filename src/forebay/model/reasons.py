@@ -43,6 +43,8 @@ class Reason(StrEnum):
     # GPUInstances: launch, registration, initialization.
     CAPACITY_NEEDED = "CapacityNeeded"
     """Pending pods fit nowhere else; Forebay chose this capacity for them."""
+    MIN_NODES = "MinNodes"
+    """The pool is to have more nodes: spec.minNodes."""
     LAUNCH_STARTED = "LaunchStarted"
     """Forebay calls the provider. The outcome is unknown until the provider has answered."""
     LAUNCH_ACCEPTED = "LaunchAccepted"

@@ -55,11 +55,15 @@ class MachineTotals(NamedTuple):
 
 
 def report_pools(
-    snapshot: Snapshot, paused: Mapping[tuple[str, str], str], faults: Faults | None = None
+    snapshot: Snapshot,
+    paused: Mapping[tuple[str, str], str],
+    faults: Faults | None = None,
+    more: Mapping[tuple[str, str], Sequence[Fact]] | None = None,
 ) -> Iterable[ReportPool]:
     """The status of each pool whose status has changed.
 
-    `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why.
+    `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why; `more` has further
+    conditions.
     """
     if not snapshot.pools:
         return
@@ -75,7 +79,7 @@ def report_pools(
         ready = _pool_ready(found, paused.get(pool.key), cooling[pool.key])
         if faults is not None and (fault := faults.told("GPUNodePool", pool.key)) is not None:
             ready = Fact("Ready", Truth.FALSE, Reason.RECONCILE_FAILED, fault)
-        facts = (found, ready, *_terminating(blocked[pool.key], current))
+        facts = (found, ready, *_terminating(blocked[pool.key], current), *(more or {}).get(pool.key, ()))
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
         count, cost = totals[pool.key]
         shown = (pool.status.node_count, pool.status.hourly_cost) if pool.status is not None else (None, None)

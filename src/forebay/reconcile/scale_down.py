@@ -48,6 +48,7 @@ def scale_down_steps(
         # Nodes of a pool that is missing here are kept.
         pools={pool.key: pool.spec.disruption for pool in snapshot.pools if _understood(pool, now, faults)},
         templates=_templates(snapshot),
+        min_nodes={pool.key: pool.spec.min_nodes for pool in snapshot.pools if pool.spec.min_nodes},
     )
     leaving = {each.record.metadata.name: each for each in consolidation.scale_down(machines, now, rules)}
     excluded = with_step | snapshot.calls_in_flight | snapshot.unreadable_records.keys()
@@ -60,7 +61,7 @@ def scale_down_steps(
             steps.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
     steps += [
         WriteStatus(record=update.record, reason=update.reason, sentence=update.sentence, status=update.status)
-        for update in idle_updates(machines, now, consolidation.kept_while_paid(machines, now, rules))
+        for update in idle_updates(machines, now, consolidation.kept_idle(machines, now, rules))
         if update.record.metadata.name not in excluded | leaving.keys()
     ]
     return ScaleDownSteps(tuple(steps), consolidation.next_scale_down(machines, now, rules))

@@ -38,6 +38,7 @@ from forebay.reconcile.purchases import Purchases, purchases
 from forebay.reconcile.reports import report_classes, report_pools, unreadable_instances
 from forebay.reconcile.scale_down import scale_down_steps
 from forebay.reconcile.snapshot import Memory, Snapshot
+from forebay.reconcile.static_capacity import static_capacity
 from forebay.reconcile.unmet_demand import assess_demand, grace_end, reserve_existing
 from forebay.reconcile.unserved_budgets import report_unserved
 
@@ -86,6 +87,8 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     served, left_out = without_faulty(snapshot, serve, faults)
     assessment, reservations, (admitted, bought, grown, budgeting) = served
+    # Nodes that pools are to have whatever pods there are.
+    static = static_capacity(snapshot, bought.decisions)
     gated = gates(snapshot, budgeting)
     held = (*admitted.held, *grown.held, *bought.held, *gated.held)
 
@@ -121,12 +124,13 @@ def tick(snapshot: Snapshot) -> TickResult:
         *adopted,
         *adopt_members(snapshot, claimed.members),
         *bought.decisions,
+        *static.decisions,
         *sized.decisions,
         *synced,
         *out_of_service(snapshot),
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
-        *report_pools(snapshot, paused, faults),
+        *report_pools(snapshot, paused, faults, static.facts),
         *report_classes(snapshot),
         *report_provisioners(snapshot, sized.sizes, faults),
         *unreadable_instances(snapshot),
@@ -146,6 +150,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             scaled_down.requeue_at,
             sized.requeue_at,
             bought.requeue_at,
+            static.requeue_at,
             grace_end(reservations, snapshot.now),
             next_taint_change(snapshot.records, snapshot.nodes, snapshot.now),
             enforced.requeue_at,
