@@ -123,17 +123,19 @@ def machine_uses(
     now: datetime,
     gpu_resources: Collection[str] | None = None,
     wanted: Callable[[GPUInstance], bool] = lambda _: True,
+    moving: Mapping[str, str] | None = None,
 ) -> tuple[MachineUse, ...]:
     """One `MachineUse` for each record.
 
     A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
     yet is expected on every node that it fits, because it may be bound there in a moment. One for which the scheduler
     reports errors is so for `_ERRORS_AWAITED` only: they may go on for ever. `wanted` is asked of machines that boot.
+    `moving` has, by name of a node, what will be moved there.
     """
     pending = tuple(pending)
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
     untried = [pod for pod in pending if _untried(pod, now)]
-    awaited = {placed.node: names.get(uid, uid) for uid, placed in reservations.placed.items()}
+    awaited = {**(moving or {}), **{each.node: names.get(uid, uid) for uid, each in reservations.placed.items()}}
     refused = {each.pod.uid: each.pod for each in reservations.refused}
     found: list[MachineUse] = []
     for record in records:

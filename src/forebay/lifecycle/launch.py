@@ -65,6 +65,9 @@ def with_request(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
 
 
 def _unwanted(record: GPUInstance) -> str:
+    if record.spec.replaces:
+        names = ", ".join(each.name for each in record.spec.replaces)
+        return f"it was to replace {names}, which is not to be replaced any more or is gone"
     if record.purpose is Purpose.STATIC:
         return "its pool has enough nodes without it (spec.minNodes)"
     return f"{policy_of(record).unwanted(record)} (requested for {for_pods(record)})"

@@ -14,6 +14,7 @@ from forebay.lifecycle.cooldown import retained_until
 from forebay.lifecycle.cordon import cordoned_at
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.facts import Facts, instance_id, may_take_effect_late
+from forebay.lifecycle.moving import not_worth_moving
 from forebay.lifecycle.node_identity import goes_with
 from forebay.lifecycle.presence import (
     ABSENCES_NEEDED,
@@ -99,6 +100,8 @@ def draining(ctx: RuleContext) -> RuleResult:
             # Their eviction may be blocked for long, and the cordon keeps out pods that could use the GPUs.
             waits = "GPU pods wait for it, and other pods have not left it"
             return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {waits}.")
+    if why == Reason.UNDERUTILIZED and (kept := not_worth_moving(ctx)) is not None:
+        return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {kept}.")
     if why == Reason.POOL_GONE and _usable(ctx) and revoked(facts, now) is None:
         return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: its GPUNodePool exists again.")
     if why in _RECOVERABLE and node is not None and _usable(ctx) and revoked(facts, now) is None:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
+from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose, ReplacedInstance
 from forebay.budgets.admission import Admission, Held
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far
 from forebay.lifecycle.steps import DeleteRecord
@@ -59,9 +59,16 @@ def buy(
 
 
 def order(
-    snapshot: Snapshot, purchases: Sequence[Purchase], purpose: Purpose = Purpose.PODS
+    snapshot: Snapshot,
+    purchases: Sequence[Purchase],
+    purpose: Purpose = Purpose.PODS,
+    replaced: Sequence[GPUInstance] = (),
 ) -> tuple[CreateInstance | DeleteRecord, ...]:
-    """A GPUInstance for each purchase, in place of one of the same name that is gone."""
+    """A GPUInstance for each purchase, in place of one of the same name that is gone.
+
+    `replaced` are the GPUInstances that go when these are Ready.
+    """
+    replaces = tuple(ReplacedInstance(name=each.metadata.name, uid=each.uid) for each in replaced)
     by_name = {record.metadata.name: record for record in snapshot.records}
     failures: dict[tuple[SourceKey, OfferKey], int] = {}
     pools = {pool.key: pool for pool in snapshot.pools}
@@ -78,7 +85,11 @@ def order(
             node_class=by_class.get(candidate.source.node_class),
             capabilities=source.capabilities,
             purpose=purpose,
-            name_parts=() if purchase.pods else (purpose.value, str(number)),
+            name_parts=(
+                *(() if purchase.pods else (purpose.value, str(number))),
+                *sorted(each.uid for each in replaces),
+            ),
+            replaces=replaces,
         )
         delivers = source.delivery_of(candidate.offer)
         create = create_instance(purchase, delivers, terms, failures[key], by_name)

@@ -18,6 +18,7 @@ from forebay.api.gpu_instance import (
     InstanceState,
     PoolRef,
     Purpose,
+    ReplacedInstance,
 )
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool, NodeMetadata, NodeSpec, NodeTemplate
@@ -48,6 +49,7 @@ class OrderTerms(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose = Purpose.PODS
     #: What tells its name from others of the same offer, beside the pods.
     name_parts: tuple[str, ...] = ()
+    replaces: tuple[ReplacedInstance, ...] = ()
 
     @property
     def template(self) -> NodeTemplate:
@@ -110,6 +112,7 @@ def create_instance(
         tags=terms.node_class.spec.tags if terms.node_class is not None else {},
         max_run_time=terms.max_run_time,
         pods=tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in _oldest(purchase.pods)),
+        replaces=terms.replaces,
         template_hash=template_hash(terms.node_class, terms.pool),
         why=purchase.sentence[:_WHY],
     )

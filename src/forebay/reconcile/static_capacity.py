@@ -19,6 +19,7 @@ from forebay.planning.plan import PoolKey, Preferences
 from forebay.reconcile.buying import candidates_now, order
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
+from forebay.reconcile.isolation import Faults
 from forebay.reconcile.reports import Fact
 from forebay.reconcile.snapshot import Snapshot, revisions
 from forebay.reconcile.wanted import PoolName, counts_as_node
@@ -35,7 +36,7 @@ class StaticCapacity(NamedTuple):
     requeue_at: datetime | None = None
 
 
-def static_capacity(snapshot: Snapshot, others: Iterable[object]) -> StaticCapacity:
+def static_capacity(snapshot: Snapshot, others: Iterable[object], faults: Faults) -> StaticCapacity:
     """GPUInstances that pools lack to their minNodes.
 
     None in a tick that creates GPUInstances for pods (`others`): these count, and use up limits, in the next.
@@ -47,16 +48,16 @@ def static_capacity(snapshot: Snapshot, others: Iterable[object]) -> StaticCapac
         return StaticCapacity(facts=facts)
     nodes: defaultdict[PoolName, list[GPUInstance]] = defaultdict(list)
     for record in snapshot.records:
-        pool = record.spec.pool_ref
-        if pool is not None and counts_as_node(record):
-            nodes[pool.namespace, pool.name].append(record)
+        reference = record.spec.pool_ref
+        if reference is not None and counts_as_node(record):
+            nodes[reference.namespace, reference.name].append(record)
     lacking = {pool.key: pool.spec.min_nodes - len(nodes[pool.key]) for pool in sized}
     decisions: list[CreateInstance | DeleteRecord] = []
     notes: dict[PoolName, str] = {}
     waits = any(isinstance(each, CreateInstance) for each in others)
     requeue_at = None
     if any(number > 0 for number in lacking.values()) and not waits:
-        decisions, notes = _bought(snapshot, {key: number for key, number in lacking.items() if number > 0})
+        decisions, notes = _bought(snapshot, {key: number for key, number in lacking.items() if number > 0}, faults)
         cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot)).values()
         requeue_at = min((each.until for each in cooling), default=None)
     for pool in sized:
@@ -65,7 +66,7 @@ def static_capacity(snapshot: Snapshot, others: Iterable[object]) -> StaticCapac
 
 
 def _bought(
-    snapshot: Snapshot, lacking: Mapping[PoolName, int]
+    snapshot: Snapshot, lacking: Mapping[PoolName, int], faults: Faults
 ) -> tuple[list[CreateInstance | DeleteRecord], dict[PoolName, str]]:
     """GPUInstances for one pool, and for each pool that gets too few, why. The limits of a class hold for all its
     pools, so that the next pool has its turn in the next tick.
@@ -74,16 +75,16 @@ def _bought(
     offering = candidates_now(buying)
     left = caps(buying.pools, buying.classes, buying.records)
     notes: dict[PoolName, str] = {}
+    preferences = Preferences(known_providers=frozenset(record.spec.provider for record in snapshot.records))
     for key, number in sorted(lacking.items()):
-        known = frozenset(record.spec.provider for record in snapshot.records)
-        asked = next(pool.spec.min_nodes for pool in snapshot.pools if pool.key == key)
-        why = f"minNodes of GPUNodePool {'/'.join(key)} is {asked}"
-        preferences = Preferences(known_providers=known)
-        found = cheapest_nodes(PoolKey(*key), number, offering, left, preferences=preferences, why=why)
-        if found.lacking is not None:
-            notes[key] = found.lacking
-        if found.purchases:
-            return list(order(buying, found.purchases, Purpose.STATIC)), notes
+        with faults.of("GPUNodePool", *key):
+            asked = next(pool.spec.min_nodes for pool in snapshot.pools if pool.key == key)
+            why = f"minNodes of GPUNodePool {'/'.join(key)} is {asked}"
+            found = cheapest_nodes(PoolKey(*key), number, offering, left, preferences=preferences, why=why)
+            if found.lacking is not None:
+                notes[key] = found.lacking
+            if found.purchases:
+                return list(order(buying, found.purchases, Purpose.STATIC)), notes
     return [], notes
 
 

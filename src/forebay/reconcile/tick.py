@@ -88,7 +88,7 @@ def tick(snapshot: Snapshot) -> TickResult:
     served, left_out = without_faulty(snapshot, serve, faults)
     assessment, reservations, (admitted, bought, grown, budgeting) = served
     # Nodes that pools are to have whatever pods there are.
-    static = static_capacity(snapshot, bought.decisions)
+    static = static_capacity(snapshot, bought.decisions, faults)
     gated = gates(snapshot, budgeting)
     held = (*admitted.held, *grown.held, *bought.held, *gated.held)
 
@@ -98,7 +98,15 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     # 7. Disrupt: drain idle machines, never one that the reservations count on.
     with_step = {step.record.metadata.name for step in due.steps}
-    scaled_down = scale_down_steps(snapshot, reservations, with_step, faults)
+    scaled_down = scale_down_steps(
+        snapshot,
+        reservations,
+        with_step,
+        faults,
+        admission=budgeting.admission,
+        # Limits are counted from the records, so machines are ordered for one reason at a time.
+        may_launch=not any(isinstance(each, CreateInstance) for each in (*bought.decisions, *static.decisions)),
+    )
     # Instance groups: one pass towards the target of each NodeProvisioner.
     sized = size_groups(snapshot, reservations, grown, with_step, faults)
 
@@ -158,7 +166,9 @@ def tick(snapshot: Snapshot) -> TickResult:
             *(each.until for each in held if isinstance(each, Held) and each.until > snapshot.now),
         ),
         requeue_now=any(isinstance(each, _LEAD_TO_MORE) for each in decisions),
-        memory=Memory(reservations=reservations, orphans=orphans, reported=budgets.reported),
+        memory=Memory(
+            reservations=reservations, orphans=orphans, reported=budgets.reported, consolidated=scaled_down.consolidated
+        ),
         errors=faults.errors,
     )
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.demand.planned_pods import is_leaving, live_containers
+from forebay.demand.replacements import replaced
 from forebay.reconcile.snapshot import Snapshot
 
 PoolName = tuple[str, str]
@@ -45,9 +46,10 @@ class Wanted:
         self._container_pods = snapshot.container_pods
         self._containers = live_containers(snapshot.records)
         self._static = static_nodes(snapshot)
+        self._replacing = {each.by.uid for each in replaced(snapshot.records)}
 
     def __call__(self, record: GPUInstance) -> bool:
-        return _BY_PURPOSE[record.purpose](self, record)
+        return record.uid in self._replacing or _BY_PURPOSE[record.purpose](self, record)
 
     def _for_pods(self, record: GPUInstance) -> bool:
         """Its pods still wait, or are bound where it serves them."""
