@@ -12,7 +12,7 @@ class Reason(StrEnum):
     NODE_CLASS_NOT_FOUND = "NodeClassNotFound"
     """The pool names a GPUNodeClass that does not exist: create it, or correct nodeClassRef.name."""
     NODE_CLASS_DELETING = "NodeClassDeleting"
-    """The GPUNodeClass that the pool names is being deleted: name another one, or delete the pool."""
+    """The GPUNodeClass is being deleted. Its pools must name another one; its condition says what it waits for."""
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     """The GPUNodeClass does not allow pools of this namespace: its administrator can, in spec.allowedNamespaces."""
     TEMPLATE_NOT_ALLOWED = "TemplateNotAllowed"

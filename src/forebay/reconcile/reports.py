@@ -68,7 +68,7 @@ def report_pools(
     if not snapshot.pools:
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
-    totals = _totals(snapshot.records, _pool_key)
+    totals = machine_totals(snapshot.records, _pool_key)
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
     for pool in snapshot.pools:
@@ -115,7 +115,7 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
     """The status of each class whose status has changed. One without a UID is not published yet."""
     if not snapshot.classes:
         return
-    totals = _totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
+    totals = machine_totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     approvals = approvals_by_class(snapshot.records, snapshot.signing_requests)
     for node_class in snapshot.classes:
@@ -363,7 +363,7 @@ def _price(written: Figure) -> UsdPerHour:
     return UsdPerHour(str(written))
 
 
-def _totals(
+def machine_totals(
     records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
 ) -> defaultdict[tuple[str, str], MachineTotals]:
     found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)

@@ -25,6 +25,7 @@ from forebay.reconcile.budgeting import (
     usage_finalizers,
 )
 from forebay.reconcile.capacity_conditions import report_capacity
+from forebay.reconcile.class_deletions import report_deletions
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
@@ -140,6 +141,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *scaled_down.steps,
         *report_pools(snapshot, paused, faults, static.facts),
         *report_classes(snapshot),
+        *report_deletions(snapshot),
         *report_provisioners(snapshot, sized.sizes, faults),
         *unreadable_instances(snapshot),
         *budgets.decisions,
