@@ -110,3 +110,26 @@ async def test_a_static_node_that_is_sold_out_waits_with_its_reason_and_is_bough
             await asyncio.sleep(5)
             assert "is cooling down until" in told(cloud)[2]
             await until(lambda: ready(cloud))
+
+
+async def test_a_pool_shows_its_gpus_offers_cost_and_last_decisions_and_metrics_count_them():
+    async with clouds(market("alpha", SMALL, LARGE)) as cloud:
+        cloud.pool("alpha")
+        change(cloud, minNodes=2)
+        async with cloud_operator(cloud) as operator:
+            await until(lambda: len(ready(cloud)) == 2)
+            await asyncio.sleep(5)
+            status = cloud.store.get(pool_kind(cloud), "kube-system", "alpha")["status"]
+            shown = {key: status[key] for key in ("nodeCount", "resources", "hourlyCost", "offers")}
+            assert shown == {"nodeCount": 2, "resources": {"nvidia.com/gpu": "2"}, "hourlyCost": "1.2", "offers": 2}
+            assert [each["reason"] for each in status["lastDecisions"]] == ["MinNodes", "MinNodes"]
+            assert operator.counts.ready == {"simulated": 2}
+            assert operator.counts.ready_seconds["simulated"] >= 140
+            change(cloud, minNodes=0)
+            await until(lambda: not cloud.running)
+            await asyncio.sleep(60)
+            status = cloud.store.get(pool_kind(cloud), "kube-system", "alpha")["status"]
+            assert (status["nodeCount"], status["resources"], status["hourlyCost"]) == (0, {}, "0")
+            assert len(status["lastDecisions"]) == 5
+            assert {each["state"] for each in status["lastDecisions"]} == {"Requested", "Draining", "Terminating"}
+            assert operator.counts.terminations == {"Idle": 2}

@@ -292,6 +292,7 @@ class Operator:
                 budgets=BudgetActions(self._client, views, events, budget_accounting.actions, self._clock),
                 startup_taints=StartupTaints(self._startup_client, views, refused_tolerations, self._clock),
                 clock=self._clock,
+                counts=self.counts,
             ),
             configure=configure,
             counts=self.counts,
