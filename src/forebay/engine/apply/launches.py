@@ -105,7 +105,11 @@ class Launches:
             kind = FailureKind.REJECTED if isinstance(error, JoinRejected) else FailureKind.UNAVAILABLE
             # The class says how machines join: every other offer of this source would meet the same.
             failure = Failure(kind=kind, sentence=str(error), scope=FailureScope.SOURCE)
-            await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
+            self._join_credentials.failed()
+            revision = self._sources.revision(source_of(record))
+            await self._record_outcome(
+                record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock(), revision)
+            )
             return
         try:
             if unready is not None:
