@@ -92,7 +92,7 @@ def _fact(pool: GPUNodePool, nodes: Iterable[GPUInstance], lacking: str | None, 
     wanted, nodes = pool.spec.min_nodes, list(nodes)
     up = [each for each in nodes if _is_up(each, snapshot)]
     if len(up) >= wanted:
-        sentence = f"{len(up)} nodes are Ready; spec.minNodes is {wanted}."
+        sentence = f"{len(up)} {'node is' if len(up) == 1 else 'nodes are'} Ready; spec.minNodes is {wanted}."
         return Fact(MIN_NODES, Truth.TRUE, Reason.NODE_READY, sentence)
     waiting = sorted(each.metadata.name for each in nodes if each not in up)
     parts = [f"{len(up)} of {wanted} nodes are Ready."]
