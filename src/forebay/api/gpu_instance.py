@@ -297,6 +297,9 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """The spec.providerID of its node."""
     node_name: ObjectName | None = None
     """The node that it became, or the virtual node that its pod is bound to."""
+    allocatable: Figures = field(default_factory=dict)
+    """CPU, memory, storage and number of pods that its node had for pods when it became Ready. Later machines of the
+    same provider, type and join method are planned with that."""
     hourly_price: Figure | None = None
     """Price per hour in US dollars that the provider bills, where it reports one."""
     billed_from: datetime | None = None

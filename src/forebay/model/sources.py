@@ -17,6 +17,8 @@ from forebay.model.requirements import Taint
 #: Stands for an unknown amount of a resource that every machine has: a machine whose memory is not known yet must not
 #: count as one without memory.
 AMPLE: Final = 2**50
+#: Resources of every node, besides its GPUs: clouds state nominal sizes, and only the node knows what is left for pods.
+SIZES: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
 class Delivery(StrEnum):

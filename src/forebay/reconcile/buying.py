@@ -19,6 +19,7 @@ from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
+from forebay.reconcile.observed_sizes import observed_sizes
 from forebay.reconcile.orders import OrderTerms, create_instance
 from forebay.reconcile.snapshot import Snapshot, revisions
 from forebay.reconcile.what_runs import known_gangs, looks_at_other_pods, running_pods
@@ -171,6 +172,7 @@ def candidates_now(snapshot: Snapshot) -> CandidateSet:
         remembered=snapshot.last_seen_nodes,
         daemons=snapshot.daemons,
         records=snapshot.records,
+        observed=observed_sizes(snapshot.records, snapshot.classes),
         unreadable=snapshot.unreadable_records,
         cooldowns={
             key: CoolingDown(each.until, each.sentence)
