@@ -2,8 +2,8 @@
 
 A cloud states nominal sizes. The kernel takes a part of the memory, and kubelet, container runtime and the eviction
 thresholds take another before pods get any. Until a node of the same provider, type and join method has been Ready, and
-its own figures are known (`reconcile.observed_sizes`), this is assumed, on the safe side of what each join method leaves
-by default (docs/joining.md):
+its own figures are known (`reconcile.observed_sizes`), this is assumed, on the safe side of what each join method
+leaves by default (docs/joining.md):
 
 | resource          | kept back                                                      |
 |-------------------|----------------------------------------------------------------|
