@@ -27,8 +27,13 @@ class Replaced(NamedTuple):
 
 
 def condition_of(record: GPUInstance, kind: str) -> Condition | None:
-    conditions = record.status.conditions if record.status is not None else ()
-    return next((each for each in conditions if each.type == kind), None)
+    status = record.status
+    if status is not None:
+        # A plain loop: every tick asks this of every record.
+        for each in status.conditions:
+            if each.type == kind:
+                return each
+    return None
 
 
 def is_to_be_replaced(record: GPUInstance) -> bool:

@@ -42,8 +42,8 @@ def static_capacity(snapshot: Snapshot, others: Iterable[object], faults: Faults
     None in a tick that creates GPUInstances for pods (`others`): these count, and use up limits, in the next.
     """
     sized = [pool for pool in snapshot.pools if pool.spec.min_nodes and pool.metadata.deletion_timestamp is None]
-    left_over = {pool.key: _no_longer_sized(pool) for pool in snapshot.pools if pool not in sized}
-    facts = {key: found for key, found in left_over.items() if found}
+    others_told = ((pool.key, _no_longer_sized(pool)) for pool in snapshot.pools if not pool.spec.min_nodes)
+    facts = {key: found for key, found in others_told if found}
     if not sized:
         return StaticCapacity(facts=facts)
     nodes: defaultdict[PoolName, list[GPUInstance]] = defaultdict(list)
