@@ -36,7 +36,7 @@ def cheapest_nodes(
         found.append(Purchase(candidate=chosen.candidate, pods=(), reason=Reason.MIN_NODES, sentence=sentence))
     lacking = None
     if len(found) < count:
-        forbidden = next((cap for each in priced if (cap := inventory.forbids(each)) is not None), None)
+        forbidden = next((cap for each in priced for cap in inventory.forbids(each)), None)
         lacking = _forbidden(forbidden) if forbidden is not None else _none_left(pool, offering, any_offer=bool(priced))
     return CheapestNodes(purchases=tuple(found), lacking=lacking)
 
