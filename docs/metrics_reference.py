@@ -35,6 +35,15 @@ def _lines() -> Iterator[str]:
     for name, text in (budgets.SPENT, budgets.RATE):
         yield f"| `{name}` | gauge | {_labels(budgets.BILL_LABELS)} | {text} |"
     yield ""
+    yield "### For users of tgp-operator"
+    yield ""
+    yield "What dashboards and alerts on its metrics use instead."
+    yield ""
+    yield "| tgp-operator | Forebay |"
+    yield "|---|---|"
+    for before, now in engine.PREDECESSORS:
+        yield f"| `tgp_operator_{before}` | `{now}` |"
+    yield ""
     yield "## Budgets"
     yield ""
     yield "Labels `namespace` and `name` of the GPUWorkloadBudget; only the leader exports them."

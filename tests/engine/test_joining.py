@@ -123,6 +123,35 @@ async def test_a_missing_agent_token_rents_nothing_and_names_the_secret():
             assert tokens(cloud) == []
 
 
+async def test_a_secret_that_is_corrected_ends_the_cooldown_of_a_failed_join_within_seconds():
+    async with clouds(market("alpha", SKU)) as cloud:
+        cloud.pool("alpha", k3sConfig={**K3S, "version": "v1.36.4+k3s1"})
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: "Gone" in cloud.world.states().values())
+            await asyncio.sleep(60)
+            assert alpha.instances == {}, "the whole class cools down for five minutes"
+            secret(cloud, "k3s", token="K10cafe::node:shared")
+            await until(lambda: alpha.running, 20)
+
+
+async def test_a_class_that_is_corrected_ends_the_cooldown_of_a_failed_join():
+    async with clouds(market("alpha", SKU)) as cloud:
+        secret(cloud, "k3s", token="shared")
+        cloud.pool("alpha", k3sConfig=K3S)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: "Gone" in cloud.world.states().values())
+            kind = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodeClass")
+            version = {**K3S, "version": "v1.36.4+k3s1"}
+            cloud.world.change(kind, "alpha", lambda each: each["spec"].update(k3sConfig=version))
+            await until(lambda: alpha.running, 20)
+
+
 async def test_a_template_that_cannot_be_filled_in_is_an_error_of_the_class_before_anything_is_ordered():
     async with clouds(market("alpha", SKU)) as cloud:
         cloud.pool("alpha", cloudInit={"template": "#cloud-config\n# {{.BootstrapToken}} {{.MachineToken}}\n"})

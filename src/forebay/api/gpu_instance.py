@@ -46,6 +46,15 @@ class ProvisionerRef(Part, frozen=True, kw_only=True):
     """The instance group of which it is a member."""
 
 
+class ReplacedInstance(Part, frozen=True, kw_only=True):
+    """A GPUInstance that another takes the place of."""
+
+    name: ObjectName
+    """Name of the GPUInstance."""
+    uid: ShortText
+    """UID of the GPUInstance."""
+
+
 class Purpose(StrEnum):
     PODS = "Pods"
     STATIC = "Static"
@@ -184,6 +193,8 @@ class GPUInstanceSpec(Part, frozen=True, kw_only=True):
     """The provider ends the instance by itself after this long, where it can."""
     pods: Annotated[tuple[PodRef, ...], Meta(max_length=512), keyed_by("uid")] = ()
     """Pods it was launched for. A container has exactly one: the pod that it runs."""
+    replaces: Annotated[tuple[ReplacedInstance, ...], Meta(max_length=16), keyed_by("uid")] = ()
+    """GPUInstances whose nodes are drained when this one is Ready. It is wanted while they are to be replaced."""
     template_hash: Annotated[str, Meta(max_length=64)] | None = None
     """Hash of the class and pool at launch. If theirs has changed since, the node has drifted."""
     why: Annotated[str, Meta(max_length=2048)] | None = None
@@ -286,6 +297,9 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """The spec.providerID of its node."""
     node_name: ObjectName | None = None
     """The node that it became, or the virtual node that its pod is bound to."""
+    allocatable: Figures = field(default_factory=dict)
+    """CPU, memory, storage and number of pods that its node had for pods when it became Ready. Later machines of the
+    same provider, type and join method are planned with that."""
     hourly_price: Figure | None = None
     """Price per hour in US dollars that the provider bills, where it reports one."""
     billed_from: datetime | None = None

@@ -1,5 +1,6 @@
 """GPUNodePool: which pods get capacity, on what nodes, and when nodes are terminated."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -21,7 +22,7 @@ from forebay.api.parts import (
     Taints,
 )
 from forebay.api.rules import AS_SET, ATOMIC_LIST, INT32, ValidationRule, checked
-from forebay.api.values import Count, Dollars, Duration, DurationOrNever, Figure, IntOrString
+from forebay.api.values import Count, Dollars, Duration, DurationOrNever, Figure, IntOrString, ObjectName, ShortText
 
 
 class NodeMetadata(Part, frozen=True, kw_only=True):
@@ -146,6 +147,9 @@ class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
     """When nodes are terminated or powered off."""
     limits: Limits | None = None
     """What may exist of this pool at one time."""
+    min_nodes: Annotated[int, Meta(ge=0, le=1000), INT32] = 0
+    """Nodes that the pool has at the least, whatever pods there are. Forebay launches the cheapest machines that the
+    pool permits, within its limits, and replaces each that fails, expires or drifts. Nodes launched for pods count."""
     max_hourly_price: Dollars = 10
     """Maximum price of one machine or container in US dollars per hour, such as "2.0"."""
     unusual_prices: UnusualPrices = UnusualPrices.EXCLUDE
@@ -156,11 +160,30 @@ class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
     """Where several pools fit a pod, those with the largest weight are used first."""
 
 
+class PoolDecision(Part, frozen=True, kw_only=True):
+    """A machine of the pool that Forebay launched, drained or terminated."""
+
+    at: datetime
+    """When that was decided."""
+    instance: ObjectName
+    """The GPUInstance."""
+    state: ShortText
+    """The state that followed: Requested, Draining or Terminating."""
+    reason: ShortText
+    """Why, in one word."""
+    message: Annotated[str, Meta(max_length=512)] = ""
+    """Why, in a sentence."""
+
+
 class GPUNodePoolStatus(Observed, frozen=True, kw_only=True):
-    """What Forebay sees. Conditions: NodeClassReady, Ready."""
+    """What Forebay sees. Conditions: NodeClassReady, Ready; TerminationBlocked and MinNodes where they matter."""
 
     resources: Figures = field(default_factory=dict)
-    """Resources of all nodes of the pool together."""
+    """GPUs of all machines of the pool together, by resource, including those that are launching."""
+    offers: Count | None = None
+    """Offers of the providers of its class, as they last reported; not all of them need to suit the pool."""
+    last_decisions: Annotated[tuple[PoolDecision, ...], Meta(max_length=5), ATOMIC_LIST] = ()
+    """The last machines that were launched, drained or terminated, oldest first."""
     node_count: Count | None = None
     """Machines and containers of the pool, including those that are launching."""
     hourly_cost: Figure | None = None

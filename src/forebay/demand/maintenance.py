@@ -59,6 +59,14 @@ def must_stay(pod: Pod) -> bool:
     return _do_not_disrupt(pod.annotations) is not None or pod.annotations.get(_SAFE_TO_EVICT) == "false"
 
 
+def may_be_moved(pod: Pod) -> bool:
+    """True for a pod that its controller creates again, and that loses no work by it.
+
+    A pod of a Job would begin anew, and a pod without a controller would be gone: Forebay waits until they end.
+    """
+    return pod.owner is not None and pod.owner.kind != "Job" and not must_stay(pod)
+
+
 def keeps_machine(pod: Pod, gpu_resources: Collection[str] | None) -> bool:
     """True for a pod that an idle machine stays on for: it requests a GPU, or may use one, or must not be evicted."""
     return pod.shape.requests.any_gpu(gpu_resources) or pod.shape.resource_claims or must_stay(pod)

@@ -1,9 +1,8 @@
 """Consolidation and expiration: which nodes to drain now because they are idle or older than their pool allows."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
 
 import msgspec
 
@@ -11,18 +10,15 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
 from forebay.api.values import NEVER, duration_or_never
 from forebay.demand.maintenance import must_stay
+from forebay.demand.replacements import REPLACEMENT, condition_of
 from forebay.disruption.drift import drifted
 from forebay.disruption.machine_use import MachineUse
-from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.disruption.paid_time import LEAD, goes_at, paid_until
+from forebay.disruption.pool_budgets import PoolBudgets, PoolName, pool_of
+from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import pod_names
-
-PoolName = tuple[str, str]
-
-#: Machines that somebody sizes: they stay though no pod uses them.
-_NOT_FOR_PODS: Final = frozenset({Purpose.STATIC, Purpose.GROUP})
 
 
 class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,39 +30,51 @@ class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[PoolName, Disruption] = {}
     #: Hash of what machines of the pool are made of now. Nodes of a pool that is missing here have not drifted.
     templates: Mapping[PoolName, str] = {}
+    #: Nodes that a pool keeps though no pod uses them.
+    min_nodes: Mapping[PoolName, int] = {}
 
 
 class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
     """Drain this node, then terminate it or power it off."""
 
     record: GPUInstance
-    #: IDLE, EXPIRED or DRIFTED.
+    #: IDLE, EXPIRED or DRIFTED; NOT_NEEDED for a machine without a node, which is terminated at once.
     reason: Reason
     sentence: str
 
 
-def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> tuple[ScaleDown, ...]:
+def scale_down(
+    machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules, budgets: PoolBudgets | None = None
+) -> tuple[ScaleDown, ...]:
     """The nodes to drain now, the largest first.
 
     `machines` must cover all records, Gone ones included: they show when the last owned machine was drained, and how
     many nodes of each pool are on their way out. Owned machines go one per cycle; nodes of a pool, owned or not, as its
-    `disruption` says. An owned machine neither expires nor drifts, because nothing newer could replace it.
+    `disruption` says, within `budgets`, which disruptions for other reasons share. An owned machine neither expires nor
+    drifts, because nothing newer could replace it.
     """
     machines = tuple(machines)
+    unneeded = [
+        ScaleDown(record=each.record, reason=Reason.NOT_NEEDED, sentence=why)
+        for each, why in _unneeded(machines, now, rules)
+    ]
     idle = [(each, why) for each in machines if each.idle and (why := _idle_long_enough(each, now, rules)) is not None]
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     old = [
         (each, why)
         for each in machines
-        if expiring and _pool(each) in expiring and (why := _expired(each, now, rules)) is not None
+        if expiring and pool_of(each) in expiring and (why := _expired(each, now, rules)) is not None
     ]
     changed = [(each, why) for each in machines if (why := drifted(each, rules.templates)) is not None]
     if not idle and not old and not changed:
-        return ()
-    pools = _PoolBudgets(machines, rules.pools, now)
+        return tuple(unneeded)
+    pools = budgets or PoolBudgets(machines, rules.pools, now)
     may_power_off = _may_power_off(machines, now, rules.cycle)
+    kept = _kept_static((each for each, _ in idle), machines, rules)
     found: dict[str, ScaleDown] = {}
     for machine, sentence in sorted(idle, key=lambda pair: _largest_first(pair[0])):
+        if machine.name in kept:
+            continue
         one_by_one = machine.policy.leaves_one_by_one
         if (one_by_one and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
             continue
@@ -78,11 +86,22 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     for machine, sentence in sorted(changed, key=lambda pair: _oldest_first(pair[0])):
         if (
             machine.name not in found
-            and _pool(machine) in rules.pools
+            and pool_of(machine) in rules.pools
             and pools.admit(machine, DisruptionReason.DRIFTED)
         ):
             found[machine.name] = ScaleDown(record=machine.record, reason=Reason.DRIFTED, sentence=sentence)
-    return tuple(found.values())
+    return (*unneeded, *found.values())
+
+
+def taken_back(machines: Iterable[MachineUse]) -> tuple[ScaleDown, ...]:
+    """Nodes that their provider takes back at a known time: no budget limits them."""
+    found: list[ScaleDown] = []
+    for machine in machines:
+        told = condition_of(machine.record, REPLACEMENT)
+        if told is not None and told.reason == Reason.RECLAIMED and machine.in_service and machine.held is None:
+            sentence = told.message or "Its provider takes the machine back."
+            found.append(ScaleDown(record=machine.record, reason=Reason.RECLAIMED, sentence=sentence))
+    return tuple(found)
 
 
 def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> datetime | None:
@@ -94,11 +113,16 @@ def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
     due: list[datetime] = []
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     waits_for_cycle = False
+    kept = _kept_static((each for each in machines if each.idle), machines, rules)
     for machine in machines:
-        if machine.idle and (goes := _goes_at(machine, now, rules)) is not None:
+        if (
+            machine.name not in kept
+            and (machine.idle or machine.unneeded)
+            and (goes := _goes_at(machine, now, rules)) is not None
+        ):
             due += [goes] if goes > now else []
             waits_for_cycle = waits_for_cycle or (goes <= now and machine.policy.leaves_one_by_one)
-        if expiring and _pool(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
+        if expiring and pool_of(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
             due += [expires_at] if expires_at > now else []
     if waits_for_cycle:
         # One of them goes now, or another went less than a cycle ago.
@@ -109,8 +133,8 @@ def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
 
 def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datetime | None:
     """From when the idle node may go; None while it is kept whatever time it is."""
-    if machine.node is None or machine.record.purpose in _NOT_FOR_PODS:
-        return None
+    if (machine.node is None and not machine.unneeded) or machine.record.purpose is Purpose.GROUP:
+        return None  # members of a group go as their NodeProvisioner says
     if machine.refused is not None and not machine.refusal_recorded:
         # The pod must say so first, or another machine would be launched for it.
         return None
@@ -127,15 +151,53 @@ def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datet
     return idle_until
 
 
-def kept_while_paid(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
-    """By name of the machine, the sentence for idle nodes that stay because their time is paid."""
-    found: dict[str, str] = {}
+def kept_idle(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
+    """By name of the machine, the sentence for idle nodes that stay: for minNodes, or because their time is paid."""
+    machines = tuple(machines)
+    static = _kept_static((each for each in machines if each.idle), machines, rules)
+    found = dict.fromkeys(static, "It stays: its pool has no more nodes than its spec.minNodes.")
     for machine in machines:
+        if machine.name in static:
+            continue
         delay = _idle_delay(machine, rules)
         end = paid_until(machine.record, max((machine.idle_since or now) + delay, now)) if delay else None
-        if end is not None and machine.idle and machine.refused is None and end - LEAD > now:
+        if end is not None and (machine.idle or machine.unneeded) and machine.refused is None and end - LEAD > now:
             found[machine.name] = f"It is paid until {end:%H:%M} UTC and kept to near that time, as pods may come."
     return found
+
+
+def _kept_static(idle: Iterable[MachineUse], machines: Iterable[MachineUse], rules: ScaleDownRules) -> frozenset[str]:
+    """Names of the idle nodes without which their pool would have fewer Ready nodes than its minNodes."""
+    if not rules.min_nodes:
+        return frozenset()
+    spare: defaultdict[PoolName, int] = defaultdict(int)
+    for machine in machines:
+        if (pool := pool_of(machine)) in rules.min_nodes and pool is not None:
+            spare[pool] += machine.in_service
+    kept: set[str] = set()
+    for machine in sorted(idle, key=_largest_first):
+        pool = pool_of(machine)
+        if pool is None or pool not in rules.min_nodes:
+            continue
+        spare[pool] -= 1
+        if spare[pool] < rules.min_nodes[pool]:
+            kept.add(machine.name)
+    return frozenset(kept)
+
+
+def _unneeded(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Iterable[tuple[MachineUse, str]]:
+    """Machines that boot for nobody and are terminated now, with the sentence why. No budget limits them: they are no
+    nodes yet.
+    """
+    for machine in machines:
+        goes = _goes_at(machine, now, rules) if machine.unneeded else None
+        if goes is not None and now >= goes:
+            since = machine.idle_since or now
+            lasted = f" for {human(now - since)}" if now - since >= timedelta(seconds=1) else ""
+            why = f"none of its pods has been pending{lasted}"
+            if machine.record.purpose is Purpose.STATIC:
+                why = "its pool has enough nodes without it (spec.minNodes)"
+            yield machine, f"{describe(machine.record)} still boots, but {why}, and no pod needs it. Terminating it."
 
 
 def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
@@ -156,13 +218,12 @@ def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules)
 
 def _idle_delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
     """How long the node must have been idle before it goes; None where idle nodes are kept."""
-    pool = _pool(machine)
+    pool = pool_of(machine)
     if pool is None:
         # Without a pool there are machines that were found on and that no pool would use, machines of a
         # NodeProvisioner, and leftovers.
         return None
     disruption = rules.pools.get(pool)
-    # WhenUnderutilized covers idle nodes, but does not yet move pods that would fit elsewhere.
     if disruption is None or disruption.consolidation_policy is ConsolidationPolicy.NEVER:
         return None
     return duration_or_never(disruption.consolidate_after)
@@ -170,7 +231,7 @@ def _idle_delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
 
 def _expires_at(machine: MachineUse, rules: ScaleDownRules) -> datetime | None:
     """When the node expires; None where it never does, or something on it must not be disrupted."""
-    pool = _pool(machine)
+    pool = pool_of(machine)
     disruption = rules.pools.get(pool) if pool is not None else None
     created = machine.record.metadata.creation_timestamp
     if disruption is None or created is None or not machine.in_service or not machine.policy.expires:
@@ -183,7 +244,7 @@ def _expires_at(machine: MachineUse, rules: ScaleDownRules) -> datetime | None:
 
 def _expired(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
     """Why the node has expired; None where it has not."""
-    pool, created = _pool(machine), machine.record.metadata.creation_timestamp
+    pool, created = pool_of(machine), machine.record.metadata.creation_timestamp
     expires_at = _expires_at(machine, rules)
     if expires_at is None or created is None or pool is None or now < expires_at:
         return None
@@ -212,54 +273,6 @@ def _last_power_off(machines: Iterable[MachineUse]) -> datetime | None:
         ),
         default=None,
     )
-
-
-class _PoolBudgets:
-    """How many nodes of each pool may still be disrupted in this tick."""
-
-    def __init__(self, machines: Sequence[MachineUse], pools: Mapping[PoolName, Disruption], now: datetime) -> None:
-        self._pools = pools
-        self._now = now
-        self._nodes: defaultdict[PoolName, int] = defaultdict(int)
-        self._disrupted: defaultdict[PoolName, int] = defaultdict(int)
-        for machine in machines:
-            pool = _pool(machine)
-            if pool is None:
-                continue
-            # A launch that never registered is no node of the pool: neither present nor disrupted.
-            was_node = machine.record.status is not None and machine.record.status.node_name is not None
-            leaving = machine.state in (InstanceState.DRAINING, InstanceState.TERMINATING) and was_node
-            # A node that was empty when it began to leave disrupts nobody, however long its termination takes.
-            self._disrupted[pool] += leaving and not _was_empty(machine)
-            self._nodes[pool] += leaving or machine.state in (InstanceState.JOINED, InstanceState.READY)
-
-    def admit(self, machine: MachineUse, reason: DisruptionReason) -> bool:
-        """True where the budgets allow one more disruption, which then counts.
-
-        An empty node counts for none: it goes unless a budget allows no disruption at all. So a drain that is blocked,
-        or a termination that fails, keeps no idle node on.
-        """
-        pool = _pool(machine)
-        assert pool is not None, "a machine without a pool is neither idle, nor expired, nor drifted"
-        budgets = self._pools[pool].budgets
-        empty = reason is DisruptionReason.IDLE and not machine.pods
-        disrupted = 0 if empty else self._disrupted[pool]
-        left = allowed_disruptions(budgets, reason, self._nodes[pool], disrupted, self._now)
-        if left is not None and left <= 0:
-            return False
-        self._disrupted[pool] += not empty
-        return True
-
-
-def _was_empty(machine: MachineUse) -> bool:
-    """True where the machine that is leaving began to do so because it was idle, and no pods have to leave it."""
-    transitions = machine.record.status.transitions if machine.record.status is not None else ()
-    return not machine.pods and bool(transitions) and transitions[-1].reason == Reason.IDLE
-
-
-def _pool(machine: MachineUse) -> PoolName | None:
-    pool = machine.record.spec.pool_ref
-    return None if pool is None else (pool.namespace, pool.name)
 
 
 def _largest_first(machine: MachineUse) -> tuple[int, str]:

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from forebay.demand.maintenance import must_stay
+from forebay.demand.maintenance import may_be_moved
 from forebay.disruption.machine_use import MachineUse
-from forebay.model.workloads import Pod
 
 
 def drifted(machine: MachineUse, templates: Mapping[tuple[str, str], str]) -> str | None:
@@ -24,11 +23,3 @@ def drifted(machine: MachineUse, templates: Mapping[tuple[str, str], str]) -> st
         f"Node {machine.record.node_name} was launched from an earlier template of pool {spec.pool_ref.namespace}/"
         f"{spec.pool_ref.name} or of its class. Draining and terminating it; its pods get a new node."
     )
-
-
-def may_be_moved(pod: Pod) -> bool:
-    """True for a pod that its controller creates again, and that loses no work by it.
-
-    A pod of a Job would begin anew, and a pod without a controller would be gone: Forebay waits until they end.
-    """
-    return pod.owner is not None and pod.owner.kind != "Job" and not must_stay(pod)

@@ -1,6 +1,6 @@
 """How each GPUInstance's node is used, and the Idle condition that keeps since when it has been idle."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Purpose
 from forebay.api.parts import Condition, Truth
 from forebay.demand.assessment import DEFAULT_SCHEDULER
+from forebay.demand.free_capacity import future_node
 from forebay.demand.maintenance import held_by_people, keeps_machine
 from forebay.demand.planned_pods import IDLE_CONDITION, idle_condition
 from forebay.demand.reservation import Reservations
@@ -37,6 +38,8 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     awaited_by: str | None = None
     #: A pod (`namespace/name`) that the node was launched for and that the scheduler does not place there.
     refused: str | None = None
+    #: What it was launched for still holds, asked by its purpose.
+    wanted: bool = True
     #: False until that pod says so itself: without that, another machine would be launched for it.
     refusal_recorded: bool = False
 
@@ -87,6 +90,23 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return self.user is None and self.awaited_by is None and self.in_service and self.held is None
 
     @property
+    def booting(self) -> bool:
+        """True while the machine has not registered, for one that may be terminated without that."""
+        return (
+            self.state is InstanceState.LAUNCHED
+            and self.policy.ends_while_booting
+            and self.record.purpose in (Purpose.PODS, Purpose.STATIC)
+            and self.node is None
+            and not self.unconfigured
+            and self.record.metadata.deletion_timestamp is None
+        )
+
+    @property
+    def unneeded(self) -> bool:
+        """True for a machine that boots although nobody needs it any more."""
+        return self.booting and not self.wanted and self.awaited_by is None and self.held is None
+
+    @property
     def idle_since(self) -> datetime | None:
         """Since when the Idle condition has been True; None where it is not."""
         recorded = idle_condition(self.record)
@@ -102,29 +122,35 @@ def machine_uses(
     *,
     now: datetime,
     gpu_resources: Collection[str] | None = None,
+    wanted: Callable[[GPUInstance], bool] = lambda _: True,
+    moving: Mapping[str, str] | None = None,
 ) -> tuple[MachineUse, ...]:
     """One `MachineUse` for each record.
 
     A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
     yet is expected on every node that it fits, because it may be bound there in a moment. One for which the scheduler
-    reports errors is so for `_ERRORS_AWAITED` only: they may go on for ever.
+    reports errors is so for `_ERRORS_AWAITED` only: they may go on for ever. `wanted` is asked of machines that boot.
+    `moving` has, by name of a node, what will be moved there.
     """
     pending = tuple(pending)
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
     untried = [pod for pod in pending if _untried(pod, now)]
-    awaited = {placed.node: names.get(uid, uid) for uid, placed in reservations.placed.items()}
+    awaited = {**(moving or {}), **{each.node: names.get(uid, uid) for uid, each in reservations.placed.items()}}
     refused = {each.pod.uid: each.pod for each in reservations.refused}
     found: list[MachineUse] = []
     for record in records:
         name = record.node_name
         node = nodes.get(name) if name is not None else None
         if name is None or node is None:
-            found.append(MachineUse(record=record))
+            use = MachineUse(record=record, awaited_by=awaited.get(name or ""))
+            if use.booting and use.awaited_by is None and not wanted(record):
+                use = replace(use, wanted=False, awaited_by=_expected(untried, future_node(record, None), names))
+            found.append(use)
             continue
         on_node = tuple(pods_by_node.get(name, ()))
         awaited_by = awaited.get(name)
         if untried and awaited_by is None and not any(keeps_machine(pod, gpu_resources) for pod in on_node):
-            awaited_by = next((names[pod.uid] for pod in untried if _fits(pod, node)), None)
+            awaited_by = _expected(untried, node, names)
         unused_by = [refused[pod.uid] for pod in record.spec.pods if pod.uid in refused] if refused else []
         found.append(
             MachineUse(
@@ -154,8 +180,10 @@ def _untried(pod: Pod, now: datetime) -> bool:
     )
 
 
-def _fits(pod: Pod, node: Node) -> bool:
-    return misfit(pod.shape, node, node.allocatable) is None
+def _expected(untried: Iterable[Pod], node: Node | None, names: Mapping[str, str]) -> str | None:
+    """The first of the pods that fits the node."""
+    fitting = (pod for pod in untried if node is not None and misfit(pod.shape, node, node.allocatable) is None)
+    return next((names[pod.uid] for pod in fitting), None)
 
 
 class IdleUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,18 +198,18 @@ class IdleUpdate(msgspec.Struct, frozen=True, kw_only=True):
 def idle_updates(
     machines: Iterable[MachineUse], now: datetime, kept: Mapping[str, str] | None = None
 ) -> tuple[IdleUpdate, ...]:
-    """Updates for the nodes in service whose Idle condition is missing or no longer true.
+    """Updates for the nodes in service, and for machines that boot, whose Idle condition is missing or not true now.
 
     `kept` has, by name of a machine, a sentence that says why it stays though it is idle.
     """
     found: list[IdleUpdate] = []
     for machine in machines:
-        if not machine.in_service:
+        recorded = idle_condition(machine.record)
+        if not machine.in_service and not machine.unneeded and not (machine.booting and recorded is not None):
             continue
         truth, reason, sentence = _idleness(machine)
         if truth is Truth.TRUE and kept and machine.name in kept:
             sentence = f"{sentence} {kept[machine.name]}"
-        recorded = idle_condition(machine.record)
         if recorded is not None and recorded.status is truth and recorded.reason == reason:
             continue
         status = machine.record.status or GPUInstanceStatus()
@@ -206,6 +234,11 @@ def _idleness(machine: MachineUse) -> tuple[Truth, Reason, str]:
         return Truth.FALSE, Reason.IN_USE, "Pods run on the node: forebay explain names them."
     if machine.awaited_by is not None:
         return Truth.FALSE, Reason.AWAITED, f"The node is reserved for pending pods, such as {machine.awaited_by}."
+    if machine.booting:
+        if machine.wanted:
+            return Truth.FALSE, Reason.AWAITED, "The machine boots, and pods wait for it."
+        if machine.held is None:
+            return Truth.TRUE, Reason.NOT_NEEDED, "The machine boots, but none of its pods is pending any more."
     if machine.held is not None:
         return Truth.FALSE, Reason.UNDER_MAINTENANCE, f"No GPU pod runs on the node, but it stays: {machine.held}."
     if machine.refused is not None:

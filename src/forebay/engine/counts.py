@@ -51,3 +51,10 @@ class Counts(msgspec.Struct):
     durations: DurationHistogram = msgspec.field(default_factory=DurationHistogram)
     #: What waits to be done, by name, while this process leads.
     queues: dict[str, Callable[[], int]] = {}
+    #: Machines that became Ready, by provider, and the seconds from their request until then.
+    ready: Counter[str] = msgspec.field(default_factory=Counter)
+    ready_seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    #: Seconds of provider calls, by provider and call.
+    call_seconds: dict[tuple[str, ...], float] = msgspec.field(default_factory=dict)
+    #: Machines that began to leave, by reason.
+    terminations: Counter[str] = msgspec.field(default_factory=Counter)

@@ -15,6 +15,7 @@ from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.lifecycle.facts import machine_sources, serving_source
 from forebay.lifecycle.next_step import awaits_listing
+from forebay.reconcile.class_finalizers import awaited_sources
 from forebay.reconcile.decisions import Decision
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reconcile.tick import TickResult, tick
@@ -117,9 +118,8 @@ class Loop:
             self._counts.latency.observe(asyncio.get_running_loop().time() - self._changed_at)
             self._changed_at = None
         machines = machine_sources(snapshot.sources)
-        self._sources.poll_faster(
-            serving_source(record, machines) for record in snapshot.records if awaits_listing(record, snapshot.now)
-        )
+        awaited = (serving_source(each, machines) for each in snapshot.records if awaits_listing(each, snapshot.now))
+        self._sources.poll_faster((*awaited, *awaited_sources(snapshot)))
         if applied.failed or applied.conflicts or result.errors:
             return self._timing.retry
         if result.requeue_now:

@@ -56,6 +56,22 @@ COUNTERS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
         "Bugs of Forebay in ticks and in the accounting of budgets. The log has a traceback of each: please report it.",
     ),
     ("provider_calls", ("provider", "call", "outcome"), "Launch and terminate calls to providers, by outcome."),
+    ("provider_call_seconds", ("provider", "call"), "Seconds spent in launch and terminate calls to providers."),
+    ("instances_ready", ("provider",), "Machines that became Ready with their GPUs."),
+    ("instance_ready_seconds", ("provider",), "Seconds from the request of machines until they were Ready."),
+    ("terminations", ("reason",), "Machines that began to leave, by reason, such as Idle or Underutilized."),
+)
+#: Metrics of tgp-operator, and what says the same here: a metric, with a selector or rate where needed.
+PREDECESSORS: Final[tuple[tuple[str, str], ...]] = (
+    ("gpu_requests_total", 'forebay_decisions_total{decision="CreateInstance"}'),
+    ("gpu_request_duration_seconds", "forebay_instance_ready_seconds_total / forebay_instances_ready_total"),
+    ("instance_launch_duration_seconds", 'forebay_provider_call_seconds_total{call="launch"}'),
+    ("instances_active", 'forebay_instances{state!="Gone"}'),
+    ("instance_hourly_cost_usd", "forebay_hourly_cost_usd"),
+    ("provider_requests_total", "forebay_provider_calls_total"),
+    ("provider_request_duration_seconds", "forebay_provider_call_seconds_total / forebay_provider_calls_total"),
+    ("health_checks_total", 'forebay_terminations_total{reason="Unhealthy"}'),
+    ("idle_timeouts_total", 'forebay_terminations_total{reason="Idle"}'),
 )
 
 
@@ -89,6 +105,10 @@ class OperatorCollector(Collector):
             "failed_decisions": {(): self._counts.failed},
             "internal_errors": {(): self._counts.internal_errors},
             "provider_calls": {call: float(count) for call, count in self._counts.calls.items()},
+            "provider_call_seconds": dict(self._counts.call_seconds),
+            "instances_ready": {(name,): float(count) for name, count in self._counts.ready.items()},
+            "instance_ready_seconds": {(name,): spent for name, spent in self._counts.ready_seconds.items()},
+            "terminations": {(reason,): float(count) for reason, count in self._counts.terminations.items()},
         }
         for name, labels, text in GAUGES:
             gauge = GaugeMetricFamily(f"forebay_{name}", text, labels=labels)

@@ -33,7 +33,7 @@ from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
 from forebay.engine.sources.configuration import group_configs, source_configs
 from forebay.engine.sources.environment import Environment
-from forebay.engine.sources.secrets import ClusterSecrets
+from forebay.engine.sources.secrets import ClusterSecrets, JoinSecrets
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views, watching
 from forebay.engine.virtual_node.log_port import PortServer
@@ -192,11 +192,12 @@ class Operator:
             redactor=self._redactor,
             clock=self._clock,
         )
-        sources = Sources(views.wake.set, self._clock)
+        join_secrets = JoinSecrets(context.secrets, views.wake.set, self._clock)
+        sources = Sources(views.wake.set, self._clock, lambda: join_secrets.versions)
         provider_calls = ProviderCalls(views.wake.set)
         records = Records(self._client, views)
         events = Events(self.recorder, views)
-        payloads = JoinPayloads(self._client, context.secrets, self._redactor, self._namespace)
+        payloads = JoinPayloads(self._client, join_secrets, self._redactor, self._namespace)
         methods = JoinMethods(
             self._client,
             self._redactor,
@@ -215,6 +216,7 @@ class Operator:
             provider_calls=provider_calls,
             clock=self._clock,
             others={REGISTRY_CREDENTIAL: registry_credentials.revoke},
+            on_failure=join_secrets.failed,
         )
         launches = Launches(
             records=records,
@@ -292,6 +294,7 @@ class Operator:
                 budgets=BudgetActions(self._client, views, events, budget_accounting.actions, self._clock),
                 startup_taints=StartupTaints(self._startup_client, views, refused_tolerations, self._clock),
                 clock=self._clock,
+                counts=self.counts,
             ),
             configure=configure,
             counts=self.counts,
@@ -302,6 +305,7 @@ class Operator:
         beside = {
             asyncio.create_task(budget_accounting.run(), name="budget accounting"),
             asyncio.create_task(audits.run(), name="budget audits"),
+            asyncio.create_task(join_secrets.run(), name="secrets of joins"),
             asyncio.create_task(conditions.run(), name="capacity conditions"),
         }
         if gate is not None:

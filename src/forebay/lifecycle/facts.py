@@ -31,6 +31,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     wanted: bool = True
     #: Some pending pod would fit on the node if that were empty and not cordoned.
     needed: bool = False
+    #: Whether the pods that are still on a node which is drained to save cost have room on others.
+    room_elsewhere: bool = True
     #: Why its offer, zone or source is not tried now; None where it may be.
     cooling_down: str | None = None
     #: A pool that was deleted may come back (`kubectl replace --force`); a class that is being deleted cannot.

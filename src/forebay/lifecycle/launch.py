@@ -25,6 +25,8 @@ from forebay.model.spans import human
 
 #: How soon a machine that is powering off is checked again.
 _POWERING_OFF_CHECK: Final = timedelta(seconds=5)
+#: Why a record was created, where that was not for pods.
+_REQUESTED_BECAUSE: Final = {Purpose.GROUP: Reason.GROUP_TARGET, Purpose.STATIC: Reason.MIN_NODES}
 
 
 def abandon_unlaunched(facts: Facts, now: datetime) -> WriteStatus | None:
@@ -58,11 +60,16 @@ def with_request(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
         return record.status
     why = record.spec.why or f"Requested for {for_pods(record)}."
     created = record.metadata.creation_timestamp or now
-    reason = Reason.GROUP_TARGET if record.purpose is Purpose.GROUP else Reason.CAPACITY_NEEDED
+    reason = _REQUESTED_BECAUSE.get(record.purpose, Reason.CAPACITY_NEEDED)
     return transition(record.status, InstanceState.REQUESTED, reason, why, created)
 
 
 def _unwanted(record: GPUInstance) -> str:
+    if record.spec.replaces:
+        names = ", ".join(each.name for each in record.spec.replaces)
+        return f"it was to replace {names}, which is not to be replaced any more or is gone"
+    if record.purpose is Purpose.STATIC:
+        return "its pool has enough nodes without it (spec.minNodes)"
     return f"{policy_of(record).unwanted(record)} (requested for {for_pods(record)})"
 
 

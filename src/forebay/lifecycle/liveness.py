@@ -9,7 +9,7 @@ from forebay.api.parts import Truth
 from forebay.demand.maintenance import cordon_is_ours, waits_for_its_node
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.presence import presence_of
-from forebay.lifecycle.reclaim import reclaimed
+from forebay.lifecycle.reclaim import reclaim_due, reclaimed
 from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.termination import begin_termination, uncordon
@@ -35,7 +35,11 @@ def ready(ctx: RuleContext) -> RuleResult:
     seen = presence_of(facts)
     if (step := reclaimed(ctx, seen) or vanished(ctx, seen)) is not None:
         return step
-    return _healthy(ctx, node.name) if node is not None and node.ready else _unhealthy(ctx)
+    result = _healthy(ctx, node.name) if node is not None and node.ready else _unhealthy(ctx)
+    due = reclaim_due(ctx, seen)
+    if due is None or not (result is None or isinstance(result, Wait)):
+        return result
+    return Wait(due if result is None else min(due, result.until))
 
 
 def _healthy(ctx: RuleContext, node: str) -> RuleResult:

@@ -12,12 +12,13 @@ from forebay.lifecycle.group_members import recreated
 from forebay.lifecycle.launch import abandon_unlaunched, launching, made_for_adoption, requested
 from forebay.lifecycle.liveness import ready
 from forebay.lifecycle.presence import ABSENCES_NEEDED
+from forebay.lifecycle.record_expiry import expired_record
 from forebay.lifecycle.registration import joined, launched
 from forebay.lifecycle.revocation import pool_gone_at, pool_noticed
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.secondary_resources import due, next_due
 from forebay.lifecycle.steps import AnyStep, DeleteRecord, DeleteResources, WriteStatus
-from forebay.lifecycle.termination import draining, expired_record, terminating
+from forebay.lifecycle.termination import draining, terminating
 from forebay.lifecycle.transitions import restore_message, with_message
 from forebay.model.reasons import Reason
 

@@ -1,13 +1,22 @@
 """Reclaims: the provider takes a rented machine back, or shows that it stopped or failed."""
 
+from datetime import datetime, timedelta
+from typing import Final
+
 from forebay.api.gpu_instance import InstanceState
+from forebay.api.parts import Truth
+from forebay.demand.replacements import REPLACEMENT
 from forebay.lifecycle.facts import instance_id
 from forebay.lifecycle.presence import Presence
 from forebay.lifecycle.rule import RuleContext, RuleResult
 from forebay.lifecycle.termination import begin_termination, into_terminating
+from forebay.lifecycle.transitions import condition, with_condition, with_message
 from forebay.lifecycle.wording import describe, terminating_it
 from forebay.model.reasons import Reason
 from forebay.model.sources import FailureScope, InstancePhase
+
+#: A node is drained this long before its provider takes the machine back, though no replacement is Ready.
+TIME_TO_DRAIN: Final = timedelta(minutes=2)
 
 
 def reclaimed(ctx: RuleContext, seen: Presence) -> RuleResult:
@@ -27,6 +36,8 @@ def reclaimed(ctx: RuleContext, seen: Presence) -> RuleResult:
         ending = f"{terminating_it(ctx.record)}, because it may still be billed"
         sentence = f"{ctx.record.spec.provider} has stopped {what}{told}. {ending}."
         return into_terminating(ctx, Reason.RECLAIMED, sentence)
+    if instance.reclaim_at is not None and (drain_at := _drain_at(ctx, instance.reclaim_at)) is not None:
+        return _noticed(ctx, instance.reclaim_at, drain_at, f"{what} back{told}")
     if instance.reclaim_at is not None:
         when = f"{instance.reclaim_at:%H:%M:%S} UTC"
         sentence = f"{ctx.record.spec.provider} takes {what} back at {when}{told}. Draining its node before that."
@@ -48,3 +59,29 @@ def _member_failure_scope(ctx: RuleContext) -> FailureScope | None:
     failures = (group.failures for group in listing.found.groups if group.name == reference.group)
     failure = next((found[name] for found in failures if name in found), None)
     return None if failure is None or failure.scope is FailureScope.OFFER else failure.scope
+
+
+def reclaim_due(ctx: RuleContext, seen: Presence) -> datetime | None:
+    """When the node is drained at the latest, where that is not yet."""
+    at = seen.instances[0].reclaim_at if seen.present else None
+    return None if at is None else _drain_at(ctx, at)
+
+
+def _drain_at(ctx: RuleContext, reclaim_at: datetime) -> datetime | None:
+    """When a node in service has to be drained; None where that is now. A group replaces its members itself."""
+    at = reclaim_at - TIME_TO_DRAIN
+    serves = ctx.status.state is InstanceState.READY and ctx.facts.policy.joins_as_new_node
+    return at if serves and ctx.now < at else None
+
+
+def _noticed(ctx: RuleContext, reclaim_at: datetime, drain_at: datetime, what: str) -> RuleResult:
+    """Notes, once, that the machine has to be replaced before its provider takes it back."""
+    before = condition(ctx.status, REPLACEMENT)
+    if before is not None and before.status is Truth.TRUE and before.reason == Reason.RECLAIMED:
+        return None
+    sentence = (
+        f"{ctx.record.spec.provider} takes {what} at {reclaim_at:%H:%M:%S} UTC. Its node is drained when a replacement "
+        f"is Ready, or at {drain_at:%H:%M:%S} UTC."
+    )
+    status = with_condition(ctx.status, REPLACEMENT, True, Reason.RECLAIMED, sentence, ctx.now)
+    return ctx.write(with_message(status, Reason.RECLAIMED, sentence), Reason.RECLAIMED, sentence)

@@ -8,12 +8,13 @@ import msgspec
 from forebay.api.gpu_instance import BillingTerms, GPUInstance, GPUInstanceStatus, PlannedNode
 from forebay.api.gpu_instance import OfferRecord as RecordedOffer
 from forebay.api.names import GROUP
-from forebay.api.parts import TaintEffect, Taints
+from forebay.api.parts import Figures, TaintEffect, Taints
 from forebay.api.parts import TaintEntry as RecordedTaint
 from forebay.api.values import duration_text
+from forebay.model.nodes import Node
 from forebay.model.quantities import CPU, Resources
 from forebay.model.requirements import Taint
-from forebay.model.sources import AMPLE, Billing, Offer
+from forebay.model.sources import AMPLE, SIZES, Billing, Offer
 
 #: Annotation with the status that the record of a found instance starts with. A status cannot be created together with
 #: its object, and a record without status would be launched.
@@ -60,13 +61,23 @@ def planned_node(
             RecordedTaint(key=each.key, value=each.value or None, effect=TaintEffect(each.effect)) for each in taints
         ),
         startup_taints=startup_taints,
-        # Unstated resources are left out, and read back as ample.
-        allocatable={
-            resource: f"{amount}m" if resource == CPU else str(amount)
-            for resource, amount in allocatable.items()
-            if amount < AMPLE
-        },
+        allocatable=figures(allocatable),
     )
+
+
+def figures(resources: Resources) -> Figures:
+    """The amounts as stored. Unstated ones are left out, and read back as ample."""
+    return {
+        resource: f"{amount}m" if resource == CPU else str(amount)
+        for resource, amount in resources.items()
+        if amount < AMPLE
+    }
+
+
+def reported_size(node: Node) -> Figures:
+    """What a node has for pods beside its GPUs, as stored."""
+    known = {name: amount for name, amount in node.allocatable.items() if name in SIZES}
+    return figures(Resources(known))
 
 
 def initial_status(record: GPUInstance) -> GPUInstanceStatus | None:

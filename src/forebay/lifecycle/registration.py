@@ -19,6 +19,7 @@ from forebay.lifecycle.launch import made_for_adoption
 from forebay.lifecycle.liveness import unhealthy_after
 from forebay.lifecycle.presence import Presence, presence_of
 from forebay.lifecycle.reclaim import reclaimed
+from forebay.lifecycle.record_fields import reported_size
 from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.steps import Drain, Launch, WriteStatus
@@ -181,7 +182,14 @@ def _ready(ctx: RuleContext, node: Node) -> RuleResult:
     if (wrong := wrong_gpu_count(ctx.record, node, variable=ctx.facts.gpu_count_variable)) is not None:
         sentence = f"{sentence} {wrong}"
     status = transition(
-        ctx.status, InstanceState.READY, Reason.NODE_READY, sentence, ctx.now, failures=None, node_name=node.name
+        ctx.status,
+        InstanceState.READY,
+        Reason.NODE_READY,
+        sentence,
+        ctx.now,
+        failures=None,
+        node_name=node.name,
+        allocatable=reported_size(node) if ctx.facts.policy.joins_as_new_node else {},
     )
     status = with_condition(status, NODE_READY, True, Reason.NODE_READY, sentence, ctx.now)
     return WriteStatus(record=ctx.record, reason=Reason.NODE_READY, sentence=sentence, status=status)

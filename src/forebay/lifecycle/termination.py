@@ -1,4 +1,4 @@
-"""Termination: rules of the states Draining, Terminating (until absence is proven) and Gone (until it is deleted)."""
+"""Termination: rules of the states Draining and Terminating, until absence is proven."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -6,28 +6,25 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState
-from forebay.api.names import INSTANCE_FINALIZER
 from forebay.demand.initialization import has_been_ready, is_initialized
 from forebay.demand.maintenance import cordon_is_ours
 from forebay.lifecycle.call_outcomes import termination_backoff
-from forebay.lifecycle.cooldown import retained_until
 from forebay.lifecycle.cordon import cordoned_at
 from forebay.lifecycle.disappearance import vanished
-from forebay.lifecycle.facts import Facts, instance_id, may_take_effect_late
-from forebay.lifecycle.node_identity import goes_with
+from forebay.lifecycle.facts import instance_id
+from forebay.lifecycle.moving import not_worth_moving
 from forebay.lifecycle.presence import (
     ABSENCES_NEEDED,
     NO_ABSENCES,
     Presence,
     billing_ended,
-    confirmed_present,
     count_absences,
     presence_of,
     settle_time,
 )
 from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.steps import AnyStep, DeleteNode, DeleteRecord, Drain, Terminate, Uncordon, WriteStatus
+from forebay.lifecycle.steps import AnyStep, Drain, Terminate, Uncordon, WriteStatus
 from forebay.lifecycle.transitions import TABLE, cause, transition, whole_seconds, with_message
 from forebay.lifecycle.wording import describe, terminated, termination_noun, termination_phrase
 from forebay.model.nodes import Node
@@ -36,8 +33,6 @@ from forebay.model.sources import FailureScope, InstancePhase
 from forebay.model.spans import human
 from forebay.model.workloads import Pod, pod_names
 
-#: How long a record is kept in Gone; longer where its failure makes the next cooldown grow.
-RECORD_RETENTION: Final = timedelta(hours=1)
 #: Between two requests to evict the same pods.
 EVICTION_INTERVAL: Final = timedelta(seconds=10)
 #: The longest interval for pods that come back although the node is cordoned.
@@ -99,6 +94,8 @@ def draining(ctx: RuleContext) -> RuleResult:
             # Their eviction may be blocked for long, and the cordon keeps out pods that could use the GPUs.
             waits = "GPU pods wait for it, and other pods have not left it"
             return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {waits}.")
+    if why == Reason.UNDERUTILIZED and (kept := not_worth_moving(ctx)) is not None:
+        return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {kept}.")
     if why == Reason.POOL_GONE and _usable(ctx) and revoked(facts, now) is None:
         return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: its GPUNodePool exists again.")
     if why in _RECOVERABLE and node is not None and _usable(ctx) and revoked(facts, now) is None:
@@ -396,29 +393,3 @@ def _gone(ctx: RuleContext, status: GPUInstanceStatus, proof: str) -> RuleResult
         billed_until=None if never or status.billed_from is None else billing_ended(ctx.facts, status, ctx.now),
     )
     return WriteStatus(record=ctx.record, reason=Reason.TERMINATED, sentence=sentence, status=gone)
-
-
-def expired_record(facts: Facts, now: datetime) -> RuleResult:
-    """Rule of the state Gone: deletes the record when it is no longer needed. Works without the provider."""
-    if facts.deleting and INSTANCE_FINALIZER not in facts.record.metadata.finalizers:
-        return None  # somebody else's finalizer holds it
-    node, seen = facts.node, presence_of(facts)
-    named = facts.policy.configured_by_name
-    on = named and confirmed_present(facts, seen, now) and seen.instances[0].phase is InstancePhase.RUNNING
-    late = may_take_effect_late(facts.record)
-    if not late and (on or facts.policy.still_on(node)):
-        # A machine has one record at a time: the next can be created only when this one is deleted. Not where a call
-        # may have taken effect late: the record tells so, until an adoption replaces it.
-        sentence = f"{describe(facts.record)} is on again. Deleting this record, so that a new one can be created."
-        return DeleteRecord(record=facts.record, reason=Reason.TERMINATED, sentence=sentence)
-    if node is not None and goes_with(facts.record, node) and cause(facts.status) != Reason.LEFT_IN_GROUP:
-        sentence = f"Deleting node {node.name}: its machine, {describe(facts.record)}, is gone."
-        return DeleteNode(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, node=node)
-    if node is not None and cordon_is_ours(node) and facts.policy.node_outlives_it:
-        sentence = f"Uncordoning node {node.name}, which Forebay cordoned, so that it takes pods when it comes back."
-        return Uncordon(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, node=node)
-    until = max((facts.since or now) + RECORD_RETENTION, retained_until(facts.record) or now)
-    if now < until and not facts.deleting:
-        return Wait(until)
-    sentence = f"{describe(facts.record)} is gone, and no cooldown depends on its record any more. Deleting the record."
-    return DeleteRecord(record=facts.record, reason=Reason.TERMINATED, sentence=sentence)

@@ -30,7 +30,7 @@ _REFUSED: Final = frozenset(
 #: Which state may follow which, and for which reasons. None: the record has just been created.
 TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reason]]]] = {
     None: {
-        S.REQUESTED: frozenset({R.CAPACITY_NEEDED, R.GROUP_TARGET}),
+        S.REQUESTED: frozenset({R.CAPACITY_NEEDED, R.GROUP_TARGET, R.MIN_NODES}),
         S.LAUNCHED: frozenset({R.ADOPTED}),
         S.JOINED: frozenset({R.ADOPTED}),
         S.READY: frozenset({R.ADOPTED}),
@@ -66,7 +66,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
     S.READY: {
-        S.DRAINING: _REVOKED | _RECLAIMED | {R.IDLE, R.EXPIRED, R.DRIFTED, R.UNHEALTHY},
+        S.DRAINING: _REVOKED | _RECLAIMED | {R.IDLE, R.UNDERUTILIZED, R.EXPIRED, R.DRIFTED, R.UNHEALTHY},
         S.TERMINATING: _REVOKED | _RECLAIMED | {R.UNHEALTHY},
         S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
@@ -83,7 +83,11 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.READY: frozenset({R.BACK_IN_USE, R.NODE_READY, R.UNDER_MAINTENANCE}),
         # It was to go if it stayed empty; now it has to go.
         S.DRAINING: _REVOKED,
-        S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | _RECLAIMED | {R.IDLE, R.EXPIRED, R.DRIFTED, R.UNHEALTHY},
+        S.TERMINATING: _REVOKED
+        | _NO_NODE
+        | _NO_GPUS
+        | _RECLAIMED
+        | {R.IDLE, R.UNDERUTILIZED, R.EXPIRED, R.DRIFTED, R.UNHEALTHY},
         S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
     S.TERMINATING: {

@@ -1,6 +1,6 @@
 """Phrases that every sentence about a GPUInstance shares, so that one thing always has one name."""
 
-from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_instance import GPUInstance, Purpose
 from forebay.lifecycle.deliveries.policies import policy_of
 
 
@@ -40,6 +40,8 @@ def for_pods(record: GPUInstance) -> str:
     """The pods that the record was created for: `team/a and 4 more`."""
     pods = record.spec.pods
     if not pods:
+        if record.purpose is Purpose.STATIC:
+            return "minNodes of its pool"
         reference = record.spec.provisioner_ref
         return "no pod in particular" if reference is None else f"the target of NodeProvisioner {reference.name}"
     first = f"{pods[0].namespace}/{pods[0].name}"

@@ -1,4 +1,4 @@
-"""Capacity of an owned machine as its node reported it. The Node object stays while the machine is off."""
+"""Capacity as nodes reported it: of an owned machine, whose Node stays while it is off, and of a type of machines."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from forebay.model.nodes import CONDITION_TAINTS, Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import Taint
-from forebay.model.sources import Offer
+from forebay.model.sources import SIZES, Offer
 
 #: Labels that name a node's GPU model, the most trusted first.
 GPU_TYPE_LABELS: Final = (
@@ -39,6 +39,12 @@ def with_observed_capacity(offer: Offer, node: Node | None, last_ready: Node | N
         labels={**offer.labels, **{key: value for key, value in node.labels.items() if _may_correct(key, offer)}},
         taints=_taints(offer, node),
     )
+
+
+def with_observed_size(offer: Offer, size: Resources) -> Offer:
+    """The offer of a rented machine, with what a node of its type had for pods in place of what is assumed."""
+    known = {name: amount for name, amount in size.items() if name in SIZES}
+    return replace(offer, allocatable=Resources({**offer.allocatable, **known}))
 
 
 def _gpus(resource: str, node: Node, last_ready: Node | None) -> int:

@@ -17,6 +17,8 @@ from forebay.model.requirements import Taint
 #: Stands for an unknown amount of a resource that every machine has: a machine whose memory is not known yet must not
 #: count as one without memory.
 AMPLE: Final = 2**50
+#: Resources of every node, besides its GPUs: clouds state nominal sizes, and only the node knows what is left for pods.
+SIZES: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 
 
 class Delivery(StrEnum):
@@ -222,6 +224,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     ended: Mapping[str, datetime] = {}
     #: The instance groups, where the source is that of a NodeProvisioner.
     groups: tuple[ListedGroup, ...] = ()
+    #: What the provider keeps for this cluster beside machines although it has none that needs it, such as an SSH key,
+    #: in words. It deletes these itself; until then the class must stay, whose credentials it needs for that.
+    leftovers: tuple[str, ...] = ()
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +261,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     idempotent_launch: bool = False
     #: Whether it ends an instance by itself after `LaunchRequest.max_run_time`, so that nothing outlives Forebay.
     dead_man_switch: bool = False
+    #: Whether it makes things beside machines, which `Found.leftovers` tells of.
+    has_leftovers: bool = False
     #: Billing terms of instances whose offer is not known, such as those that were found.
     billing: Billing = Billing()
     #: How long a listing may lag: a launch that no listing shows for longer than this never happened.

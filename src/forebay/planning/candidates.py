@@ -12,7 +12,8 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.demand.maintenance import maintenance
 from forebay.model.nodes import Node
-from forebay.model.observed_capacity import with_observed_capacity
+from forebay.model.observed_capacity import with_observed_capacity, with_observed_size
+from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
 from forebay.model.sources import CooldownKey, Source, SourceKey, cooldown_keys
 from forebay.model.workloads import PodShape
@@ -52,6 +53,8 @@ class CandidateContext(msgspec.Struct, frozen=True, kw_only=True):
     records: Collection[GPUInstance] = ()
     #: Names of GPUInstances that cannot be read: an owned machine of such a name may be on.
     unreadable: Collection[str] = ()
+    #: What nodes of each source and instance type last had for pods, as far as known: clouds state nominal sizes.
+    observed: Mapping[tuple[SourceKey, str], Resources] = {}
     #: Offers, zones and sources that are not tried now: until when, and why.
     cooldowns: Mapping[CooldownKey, CoolingDown] = {}
     #: Pools of this namespace are the administrator's.
@@ -87,7 +90,8 @@ def candidates(
             unknown.append(f"{key.provider} of GPUNodeClass {key.node_class}: {source.error or 'not asked yet'}")
             continue
         for policy in policies[key.node_class]:
-            rented = _RENTED.of(source, policy, context.daemons, usual)
+            observed = {kind: size for (of, kind), size in context.observed.items() if of == key}
+            rented = _RENTED.of(source, policy, context.daemons, usual, observed)
             excluded += rented.excluded
             if not cooling:
                 blocks.append(rented.candidates)
@@ -117,12 +121,21 @@ class _Rented(msgspec.Struct, frozen=True):
     policy: PoolPolicy
     daemons: Collection[PodShape]
     usual: UsualPrices
+    observed: Mapping[str, Resources]
     candidates: tuple[Candidate, ...]
     excluded: tuple[Excluded, ...]
 
-    def holds_for(self, source: Source, policy: PoolPolicy, daemons: Collection[PodShape], usual: UsualPrices) -> bool:
+    def holds_for(
+        self,
+        source: Source,
+        policy: PoolPolicy,
+        daemons: Collection[PodShape],
+        usual: UsualPrices,
+        observed: Mapping[str, Resources],
+    ) -> bool:
         return (
             self.usual is usual
+            and self.observed == observed
             and (self.source.offers is source.offers or self.source.offers == source.offers)
             and (self.source.enabled, self.source.priority) == (source.enabled, source.priority)
             and self.source.capabilities == source.capabilities
@@ -137,17 +150,30 @@ class _RememberedCandidates:
     def __init__(self) -> None:
         self._known: dict[tuple[SourceKey, PoolKey], _Rented] = {}
 
-    def of(self, source: Source, policy: PoolPolicy, daemons: Collection[PodShape], usual: UsualPrices) -> _Rented:
+    def of(
+        self,
+        source: Source,
+        policy: PoolPolicy,
+        daemons: Collection[PodShape],
+        usual: UsualPrices,
+        observed: Mapping[str, Resources],
+    ) -> _Rented:
         key = (source.key, policy.pool)
         known = self._known.get(key)
-        if known is None or not known.holds_for(source, policy, daemons, usual):
+        if known is None or not known.holds_for(source, policy, daemons, usual, observed):
             if len(self._known) > _MOST_REMEMBERED:
                 self._known.clear()
-            known = self._known[key] = _rented(source, policy, daemons, usual)
+            known = self._known[key] = _rented(source, policy, daemons, usual, observed)
         return known
 
 
-def _rented(source: Source, policy: PoolPolicy, daemons: Collection[PodShape], usual: UsualPrices) -> _Rented:
+def _rented(
+    source: Source,
+    policy: PoolPolicy,
+    daemons: Collection[PodShape],
+    usual: UsualPrices,
+    observed: Mapping[str, Resources],
+) -> _Rented:
     found: list[Candidate] = []
     excluded: list[Excluded] = []
     offers = source.offers or ()
@@ -156,7 +182,9 @@ def _rented(source: Source, policy: PoolPolicy, daemons: Collection[PodShape], u
         if offer.node_name is not None or not source.delivery_of(offer).has_node:
             continue
         unusual = usual.unusual(offer)
-        candidate = policy.candidate(source, offer, daemons, zoned=zoned)
+        size = observed.get(offer.instance_type)
+        sized = offer if size is None else with_observed_size(offer, size)
+        candidate = policy.candidate(source, sized, daemons, zoned=zoned)
         why = policy.refuses(source, candidate, unusual)
         if why is None and candidate.available == 0:
             why = Reason.OUT_OF_STOCK, "its provider has none in stock"
@@ -164,7 +192,7 @@ def _rented(source: Source, policy: PoolPolicy, daemons: Collection[PodShape], u
             excluded.append(Excluded(candidate=candidate, reason=why[0], sentence=why[1]))
         else:
             found.append(candidate if unusual is None else msgspec.structs.replace(candidate, warning=unusual))
-    return _Rented(source, policy, daemons, usual, tuple(found), tuple(excluded))
+    return _Rented(source, policy, daemons, usual, observed, tuple(found), tuple(excluded))
 
 
 class _JoinedBlocks:

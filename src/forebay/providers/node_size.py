@@ -1,8 +1,9 @@
 """What pods can use of a rented machine, from the size that its cloud states.
 
 A cloud states nominal sizes. The kernel takes a part of the memory, and kubelet, container runtime and the eviction
-thresholds take another before pods get any. Until such a node has registered once, and its own figures are known, this
-is assumed, on the safe side of what k3s and kubeadm leave by default:
+thresholds take another before pods get any. Until a node of the same provider, type and join method has been Ready, and
+its own figures are known (`reconcile.observed_sizes`), this is assumed, on the safe side of what each join method
+leaves by default (docs/joining.md):
 
 | resource          | kept back                                                      |
 |-------------------|----------------------------------------------------------------|

@@ -5,20 +5,21 @@ from datetime import datetime
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose, ReplacedInstance
 from forebay.budgets.admission import Admission, Held
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey, SourceKey
 from forebay.model.workloads import Pod
-from forebay.planning.candidates import CandidateContext, CoolingDown, candidates
+from forebay.planning.candidates import CandidateContext, CandidateSet, CoolingDown, candidates
 from forebay.planning.gangs import Gang, gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
+from forebay.reconcile.observed_sizes import observed_sizes
 from forebay.reconcile.orders import OrderTerms, create_instance
 from forebay.reconcile.snapshot import Snapshot, revisions
 from forebay.reconcile.what_runs import known_gangs, looks_at_other_pods, running_pods
@@ -47,14 +48,34 @@ def buy(
         return BuyResult()
     classes = tuple(filter(may_buy, snapshot.classes))
     planned = plan_for(msgspec.structs.replace(snapshot, classes=classes), pods, reserved=reserved)
+    cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
+    affordable, held = within_dollars(planned.purchases, admission)
+    decisions = order(snapshot, affordable)
+    return BuyResult(
+        decisions=decisions,
+        left_out=planned.left_out,
+        held=held,
+        requeue_at=min((each.until for each in cooling.values()), default=None),
+    )
+
+
+def order(
+    snapshot: Snapshot,
+    purchases: Sequence[Purchase],
+    purpose: Purpose = Purpose.PODS,
+    replaced: Sequence[GPUInstance] = (),
+) -> tuple[CreateInstance | DeleteRecord, ...]:
+    """A GPUInstance for each purchase, in place of one of the same name that is gone.
+
+    `replaced` are the GPUInstances that go when these are Ready.
+    """
+    replaces = tuple(ReplacedInstance(name=each.metadata.name, uid=each.uid) for each in replaced)
     by_name = {record.metadata.name: record for record in snapshot.records}
     failures: dict[tuple[SourceKey, OfferKey], int] = {}
     pools = {pool.key: pool for pool in snapshot.pools}
-    by_class = {each.metadata.name: each for each in classes}
-    cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
+    by_class = {each.metadata.name: each for each in snapshot.classes}
     decisions: list[CreateInstance | DeleteRecord] = []
-    affordable, held = within_dollars(planned.purchases, admission)
-    for purchase in affordable:
+    for number, purchase in enumerate(purchases):
         candidate = purchase.candidate
         source = snapshot.sources[candidate.source]
         key = (candidate.source, candidate.offer.key)
@@ -64,6 +85,12 @@ def buy(
             pool=pools.get((candidate.pool.namespace, candidate.pool.name)),
             node_class=by_class.get(candidate.source.node_class),
             capabilities=source.capabilities,
+            purpose=purpose,
+            name_parts=(
+                *(() if purchase.pods else (purpose.value, str(number))),
+                *sorted(each.uid for each in replaces),
+            ),
+            replaces=replaces,
         )
         delivers = source.delivery_of(candidate.offer)
         create = create_instance(purchase, delivers, terms, failures[key], by_name)
@@ -72,12 +99,7 @@ def buy(
                 continue  # an owned machine whose previous GPUInstance is still needed; it has one at a time
             decisions.append(_delete_previous(previous))
         decisions.append(create)
-    return BuyResult(
-        decisions=tuple(decisions),
-        left_out=planned.left_out,
-        held=held,
-        requeue_at=min((each.until for each in cooling.values()), default=None),
-    )
+    return tuple(decisions)
 
 
 def within_dollars(
@@ -120,21 +142,7 @@ def plan_for(
 
     `reserved` as for `buy`. `alone`: as if no pod belonged to a gang.
     """
-    context = CandidateContext(
-        now=snapshot.now,
-        namespaces=snapshot.namespaces,
-        nodes=snapshot.nodes,
-        remembered=snapshot.last_seen_nodes,
-        daemons=snapshot.daemons,
-        records=snapshot.records,
-        unreadable=snapshot.unreadable_records,
-        cooldowns={
-            key: CoolingDown(each.until, each.sentence)
-            for key, each in cooldowns(snapshot.records, snapshot.now, revisions(snapshot)).items()
-        },
-        operator_namespace=snapshot.rules.namespace,
-    )
-    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
+    offering = candidates_now(snapshot)
     related = looks_at_other_pods(pods)
     gangs = known_gangs(snapshot, pods, reserved)
     if alone:
@@ -153,6 +161,26 @@ def plan_for(
     )
     left_out = tuple(_with_unknown(each, offering.unknown) for each in planned.left_out)
     return msgspec.structs.replace(planned, left_out=left_out)
+
+
+def candidates_now(snapshot: Snapshot) -> CandidateSet:
+    """What each pool may buy now."""
+    context = CandidateContext(
+        now=snapshot.now,
+        namespaces=snapshot.namespaces,
+        nodes=snapshot.nodes,
+        remembered=snapshot.last_seen_nodes,
+        daemons=snapshot.daemons,
+        records=snapshot.records,
+        observed=observed_sizes(snapshot.records, snapshot.classes),
+        unreadable=snapshot.unreadable_records,
+        cooldowns={
+            key: CoolingDown(each.until, each.sentence)
+            for key, each in cooldowns(snapshot.records, snapshot.now, revisions(snapshot)).items()
+        },
+        operator_namespace=snapshot.rules.namespace,
+    )
+    return candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
 
 
 def _delete_previous(previous: GPUInstance) -> DeleteRecord:

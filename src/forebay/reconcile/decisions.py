@@ -11,7 +11,7 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
 from forebay.api.gpu_node_class import GPUNodeClass
-from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_node_pool import GPUNodePool, PoolDecision
 from forebay.api.parts import Condition
 from forebay.budgets.admission import Release
 from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume
@@ -36,9 +36,13 @@ class ReportPool(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     #: The complete list, conditions of other writers included.
     conditions: tuple[Condition, ...]
-    #: Number of the pool's GPUInstances, and their cost in USD per hour.
+    #: Number of the pool's GPUInstances, their cost in USD per hour, and their GPUs by resource.
     node_count: int
     hourly_cost: str
+    resources: Mapping[str, int] = {}
+    #: Offers of its class.
+    offers: int = 0
+    last_decisions: tuple[PoolDecision, ...] = ()
     reason: Reason
     sentence: str
 

@@ -27,6 +27,7 @@ from forebay.lifecycle.node_identity import is_stranger
 from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen, powered_on_late
 from forebay.lifecycle.record_fields import initial_status
 from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
+from forebay.lifecycle.transitions import cause
 from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
 from forebay.model.reasons import Reason
@@ -35,6 +36,7 @@ from forebay.model.spans import human
 from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.plan import Candidate
 from forebay.reconcile.call_pace import postponed_calls
+from forebay.reconcile.room_elsewhere import RoomElsewhere, movable_pods
 from forebay.reconcile.snapshot import OperatorRules, Snapshot, revisions
 from forebay.reconcile.wanted import Wanted
 
@@ -274,8 +276,19 @@ def _facts(
         gpu_resources=snapshot.rules.gpu_resources,
         needed=record.state in _ENDING and _is_needed(record, snapshot),
         replacement_paused=pool in paused,
+        room_elsewhere=_has_room_elsewhere(record, snapshot),
         cordon_wait=snapshot.rules.drain_delay,
     )
+
+
+def _has_room_elsewhere(record: GPUInstance, snapshot: Snapshot) -> bool:
+    """Whether the pods on a node that is drained to save cost still fit on others. True of any other node."""
+    if record.state is not InstanceState.DRAINING or record.status is None:
+        return True
+    if cause(record.status) != Reason.UNDERUTILIZED:
+        return True
+    pods = movable_pods(snapshot, [record])
+    return not RoomElsewhere(snapshot, [record]).left(pods)
 
 
 def _is_needed(record: GPUInstance, snapshot: Snapshot) -> bool:

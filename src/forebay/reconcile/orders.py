@@ -18,6 +18,7 @@ from forebay.api.gpu_instance import (
     InstanceState,
     PoolRef,
     Purpose,
+    ReplacedInstance,
 )
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool, NodeMetadata, NodeSpec, NodeTemplate
@@ -45,6 +46,10 @@ class OrderTerms(msgspec.Struct, frozen=True, kw_only=True):
     pool: GPUNodePool | None = None
     node_class: GPUNodeClass | None = None
     capabilities: Capabilities
+    purpose: Purpose = Purpose.PODS
+    #: What tells its name from others of the same offer, beside the pods.
+    name_parts: tuple[str, ...] = ()
+    replaces: tuple[ReplacedInstance, ...] = ()
 
     @property
     def template(self) -> NodeTemplate:
@@ -91,10 +96,10 @@ def create_instance(
     GPUInstances by name.
     """
     candidate, offer = purchase.candidate, purchase.candidate.offer
-    name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods, records)
+    name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods, records, terms.name_parts)
     pool, node = candidate.pool, candidate.node
     spec = GPUInstanceSpec(
-        purpose=Purpose.PODS,
+        purpose=terms.purpose,
         provider=offer.provider,
         delivers=delivers,
         pool_ref=PoolRef(namespace=pool.namespace, name=pool.name) if pool.name else None,
@@ -107,6 +112,7 @@ def create_instance(
         tags=terms.node_class.spec.tags if terms.node_class is not None else {},
         max_run_time=terms.max_run_time,
         pods=tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in _oldest(purchase.pods)),
+        replaces=terms.replaces,
         template_hash=template_hash(terms.node_class, terms.pool),
         why=purchase.sentence[:_WHY],
     )
@@ -180,11 +186,13 @@ def _prefix(name: str) -> str:
     return name.replace(".", "-")[:_LONGEST_PREFIX].rstrip("-")
 
 
-def _name(pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str, GPUInstance]) -> str:
+def _name(
+    pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str, GPUInstance], more: Iterable[str] = ()
+) -> str:
     # Also the name of the machine and of its node, so one DNS label: no dots, at most 63 characters.
     prefix = _prefix(pool)
     # The offer is part of the name: a failed GPUInstance for these pods is kept for a while beside the next attempt.
-    parts = [*map(str, offer), *sorted(pod.uid for pod in pods)]
+    parts = [*map(str, offer), *sorted(pod.uid for pod in pods), *more]
     while True:
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
         name = f"{prefix}-{digest}"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass, ProviderEntry
-from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
 from forebay.api.values import Figure
 from forebay.lifecycle.cooldown import Cooldown, cooldowns
@@ -21,6 +21,7 @@ from forebay.model.sources import CooldownKey, SourceKey
 from forebay.planning.pool_permissions import pool_refusal, unserved_namespaces
 from forebay.reconcile.decisions import ReportClass, ReportPool, UnreadableInstance
 from forebay.reconcile.isolation import Faults
+from forebay.reconcile.pool_figures import gpu_totals, last_decisions, offers_of, records_by_pool
 from forebay.reconcile.snapshot import Snapshot, revisions
 
 _COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
@@ -55,16 +56,21 @@ class MachineTotals(NamedTuple):
 
 
 def report_pools(
-    snapshot: Snapshot, paused: Mapping[tuple[str, str], str], faults: Faults | None = None
+    snapshot: Snapshot,
+    paused: Mapping[tuple[str, str], str],
+    faults: Faults | None = None,
+    more: Mapping[tuple[str, str], Sequence[Fact]] | None = None,
 ) -> Iterable[ReportPool]:
     """The status of each pool whose status has changed.
 
-    `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why.
+    `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why; `more` has further
+    conditions.
     """
     if not snapshot.pools:
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
-    totals = _totals(snapshot.records, _pool_key)
+    totals = machine_totals(snapshot.records, _pool_key)
+    by_pool = records_by_pool(snapshot.records)
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
     for pool in snapshot.pools:
@@ -75,11 +81,15 @@ def report_pools(
         ready = _pool_ready(found, paused.get(pool.key), cooling[pool.key])
         if faults is not None and (fault := faults.told("GPUNodePool", pool.key)) is not None:
             ready = Fact("Ready", Truth.FALSE, Reason.RECONCILE_FAILED, fault)
-        facts = (found, ready, *_terminating(blocked[pool.key], current))
+        facts = (found, ready, *_terminating(blocked[pool.key], current), *(more or {}).get(pool.key, ()))
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
         count, cost = totals[pool.key]
-        shown = (pool.status.node_count, pool.status.hourly_cost) if pool.status is not None else (None, None)
-        if conditions == current and shown == (count, cost.exact()):
+        status = pool.status or GPUNodePoolStatus()
+        offers = offers_of(snapshot, pool.spec.node_class_ref.name)
+        decided = last_decisions(status.last_decisions, by_pool[pool.key])
+        gpus = {name: str(total) for name, total in gpu_totals(by_pool[pool.key]).items()}
+        shown = (status.node_count, status.hourly_cost, status.offers, status.last_decisions, status.resources)
+        if conditions == current and shown == (count, cost.exact(), offers, decided, gpus):
             continue
         namespace, name = pool.key
         worst = next((fact for fact in facts if fact.status is not Truth.TRUE), facts[-1])
@@ -92,6 +102,9 @@ def report_pools(
             conditions=conditions,
             node_count=count,
             hourly_cost=cost.exact(),
+            resources={name: int(total) for name, total in gpus.items()},
+            offers=offers,
+            last_decisions=decided,
             reason=worst.reason,
             sentence=worst.sentence,
         )
@@ -111,7 +124,7 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
     """The status of each class whose status has changed. One without a UID is not published yet."""
     if not snapshot.classes:
         return
-    totals = _totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
+    totals = machine_totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     approvals = approvals_by_class(snapshot.records, snapshot.signing_requests)
     for node_class in snapshot.classes:
@@ -124,11 +137,7 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
         count, cost = totals["", node_class.metadata.name]
-        offers = sum(
-            len(source.offers or ())
-            for key, source in snapshot.sources.items()
-            if key.node_class == node_class.metadata.name
-        )
+        offers = offers_of(snapshot, node_class.metadata.name)
         shown = (status.active_nodes, status.hourly_cost, status.offers) if status is not None else None
         if conditions == current and shown == (count, cost.exact(), offers):
             continue
@@ -359,7 +368,7 @@ def _price(written: Figure) -> UsdPerHour:
     return UsdPerHour(str(written))
 
 
-def _totals(
+def machine_totals(
     records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
 ) -> defaultdict[tuple[str, str], MachineTotals]:
     found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)

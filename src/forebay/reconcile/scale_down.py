@@ -6,28 +6,44 @@ from typing import NamedTuple
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_node_pool import DisruptionReason, GPUNodePool
 from forebay.api.values import duration_or_never
+from forebay.budgets.admission import Admission
 from forebay.demand.reservation import Reservations
 from forebay.disruption import consolidation
 from forebay.disruption.machine_use import idle_updates, machine_uses
 from forebay.disruption.node_budgets import allowed_disruptions
-from forebay.lifecycle.steps import WriteStatus
+from forebay.disruption.pool_budgets import PoolBudgets
+from forebay.lifecycle.steps import DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import transition
+from forebay.model.reasons import Reason
+from forebay.reconcile.cost_moves import cost_moves
+from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.isolation import Faults, ObjectId
 from forebay.reconcile.orders import template_hash
+from forebay.reconcile.replacing import moving_to, replace_first
 from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.wanted import Wanted
 
 
 class ScaleDownSteps(NamedTuple):
-    steps: tuple[WriteStatus, ...]
+    steps: tuple[WriteStatus | CreateInstance | DeleteRecord, ...]
     requeue_at: datetime | None
+    #: When nodes were last looked at that may be under-utilized.
+    consolidated: datetime | None = None
 
 
 def scale_down_steps(
-    snapshot: Snapshot, reservations: Reservations, with_step: set[str], faults: Faults
+    snapshot: Snapshot,
+    reservations: Reservations,
+    with_step: set[str],
+    faults: Faults,
+    *,
+    admission: Admission | None = None,
+    may_launch: bool = True,
 ) -> ScaleDownSteps:
-    """Draining for machines that are no longer needed, and Idle conditions for the others.
+    """Draining for machines that are no longer needed, replacements of others, and Idle conditions for the rest.
 
-    `with_step` names GPUInstances for which this tick has decided a step already.
+    `with_step` names GPUInstances for which this tick has decided a step already. `may_launch`: whether this tick may
+    launch replacements.
     """
     now = snapshot.now
     machines = machine_uses(
@@ -38,6 +54,8 @@ def scale_down_steps(
         snapshot.pending,
         now=now,
         gpu_resources=snapshot.rules.gpu_resources,
+        wanted=Wanted(snapshot),
+        moving=moving_to(snapshot),
     )
     rules = consolidation.ScaleDownRules(
         adoption_grace=snapshot.rules.adoption_grace,
@@ -45,20 +63,45 @@ def scale_down_steps(
         # Nodes of a pool that is missing here are kept.
         pools={pool.key: pool.spec.disruption for pool in snapshot.pools if _understood(pool, now, faults)},
         templates=_templates(snapshot),
+        min_nodes={pool.key: pool.spec.min_nodes for pool in snapshot.pools if pool.spec.min_nodes},
     )
-    leaving = {each.record.metadata.name: each for each in consolidation.scale_down(machines, now, rules)}
     excluded = with_step | snapshot.calls_in_flight | snapshot.unreadable_records.keys()
-    steps: list[WriteStatus] = []
+    budgets = PoolBudgets(machines, rules.pools, now)
+    due = (*consolidation.taken_back(machines), *consolidation.scale_down(machines, now, rules, budgets))
+    replacing = replace_first(
+        snapshot,
+        [each for each in due if each.record.metadata.name not in excluded],
+        admission,
+        faults=faults,
+        may_launch=may_launch,
+    )
+    moves = cost_moves(
+        snapshot,
+        machines,
+        rules,
+        budgets,
+        admission=admission,
+        faults=faults,
+        besides=excluded | {each.record.metadata.name for each in due},
+        may_launch=may_launch and not any(isinstance(each, CreateInstance) for each in replacing.decisions),
+    )
+    leaving = {each.record.metadata.name: each for each in (*replacing.leaving, *moves.leaving)}
+    steps: list[WriteStatus | CreateInstance | DeleteRecord] = []
     for name, each in leaving.items():
         if name not in excluded:
-            status = transition(each.record.status, InstanceState.DRAINING, each.reason, each.sentence, now)
+            # What never became a node has nothing to drain.
+            to = InstanceState.TERMINATING if each.reason is Reason.NOT_NEEDED else InstanceState.DRAINING
+            status = transition(each.record.status, to, each.reason, each.sentence, now)
             steps.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
+    steps += (*replacing.decisions, *moves.decisions)
+    written = {each.record.metadata.name for each in steps if isinstance(each, WriteStatus)}
     steps += [
         WriteStatus(record=update.record, reason=update.reason, sentence=update.sentence, status=update.status)
-        for update in idle_updates(machines, now, consolidation.kept_while_paid(machines, now, rules))
-        if update.record.metadata.name not in excluded | leaving.keys()
+        for update in idle_updates(machines, now, consolidation.kept_idle(machines, now, rules))
+        if update.record.metadata.name not in excluded | written
     ]
-    return ScaleDownSteps(tuple(steps), consolidation.next_scale_down(machines, now, rules))
+    due_at = [each for each in (consolidation.next_scale_down(machines, now, rules), moves.requeue_at) if each]
+    return ScaleDownSteps(tuple(steps), min(due_at, default=None), moves.checked_at)
 
 
 def _templates(snapshot: Snapshot) -> dict[tuple[str, str], str]:
@@ -73,9 +116,8 @@ def _understood(pool: GPUNodePool, now: datetime, faults: Faults) -> bool:
     """Whether the rules of the pool can be applied. One pool's rules must not stop the scale-down of the others."""
     disruption = pool.spec.disruption
     with faults.of("GPUNodePool", *pool.key):
-        allowed_disruptions(disruption.budgets, DisruptionReason.IDLE, nodes=1, disrupted=0, now=now)
-        allowed_disruptions(disruption.budgets, DisruptionReason.EXPIRED, nodes=1, disrupted=0, now=now)
-        allowed_disruptions(disruption.budgets, DisruptionReason.DRIFTED, nodes=1, disrupted=0, now=now)
+        for reason in DisruptionReason:
+            allowed_disruptions(disruption.budgets, reason, nodes=1, disrupted=0, now=now)
         duration_or_never(disruption.consolidate_after)
         duration_or_never(disruption.expire_after)
     return ObjectId("GPUNodePool", *pool.key) not in faults.errors

@@ -89,6 +89,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     orphans: Orphans = Orphans()
     #: When the status of each budget was last written.
     reported: Mapping[BudgetKey, datetime] = {}
+    #: When nodes were last looked at that may be under-utilized.
+    consolidated: datetime | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

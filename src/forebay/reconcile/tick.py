@@ -25,6 +25,7 @@ from forebay.reconcile.budgeting import (
     usage_finalizers,
 )
 from forebay.reconcile.capacity_conditions import report_capacity
+from forebay.reconcile.class_deletions import report_deletions
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
@@ -38,6 +39,7 @@ from forebay.reconcile.purchases import Purchases, purchases
 from forebay.reconcile.reports import report_classes, report_pools, unreadable_instances
 from forebay.reconcile.scale_down import scale_down_steps
 from forebay.reconcile.snapshot import Memory, Snapshot
+from forebay.reconcile.static_capacity import static_capacity
 from forebay.reconcile.unmet_demand import assess_demand, grace_end, reserve_existing
 from forebay.reconcile.unserved_budgets import report_unserved
 
@@ -86,6 +88,8 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     served, left_out = without_faulty(snapshot, serve, faults)
     assessment, reservations, (admitted, bought, grown, budgeting) = served
+    # Nodes that pools are to have whatever pods there are.
+    static = static_capacity(snapshot, bought.decisions, faults)
     gated = gates(snapshot, budgeting)
     held = (*admitted.held, *grown.held, *bought.held, *gated.held)
 
@@ -95,7 +99,15 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     # 7. Disrupt: drain idle machines, never one that the reservations count on.
     with_step = {step.record.metadata.name for step in due.steps}
-    scaled_down = scale_down_steps(snapshot, reservations, with_step, faults)
+    scaled_down = scale_down_steps(
+        snapshot,
+        reservations,
+        with_step,
+        faults,
+        admission=budgeting.admission,
+        # Limits are counted from the records, so machines are ordered for one reason at a time.
+        may_launch=not any(isinstance(each, CreateInstance) for each in (*bought.decisions, *static.decisions)),
+    )
     # Instance groups: one pass towards the target of each NodeProvisioner.
     sized = size_groups(snapshot, reservations, grown, with_step, faults)
 
@@ -121,13 +133,15 @@ def tick(snapshot: Snapshot) -> TickResult:
         *adopted,
         *adopt_members(snapshot, claimed.members),
         *bought.decisions,
+        *static.decisions,
         *sized.decisions,
         *synced,
         *out_of_service(snapshot),
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
-        *report_pools(snapshot, paused, faults),
+        *report_pools(snapshot, paused, faults, static.facts),
         *report_classes(snapshot),
+        *report_deletions(snapshot),
         *report_provisioners(snapshot, sized.sizes, faults),
         *unreadable_instances(snapshot),
         *budgets.decisions,
@@ -146,6 +160,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             scaled_down.requeue_at,
             sized.requeue_at,
             bought.requeue_at,
+            static.requeue_at,
             grace_end(reservations, snapshot.now),
             next_taint_change(snapshot.records, snapshot.nodes, snapshot.now),
             enforced.requeue_at,
@@ -153,7 +168,9 @@ def tick(snapshot: Snapshot) -> TickResult:
             *(each.until for each in held if isinstance(each, Held) and each.until > snapshot.now),
         ),
         requeue_now=any(isinstance(each, _LEAD_TO_MORE) for each in decisions),
-        memory=Memory(reservations=reservations, orphans=orphans, reported=budgets.reported),
+        memory=Memory(
+            reservations=reservations, orphans=orphans, reported=budgets.reported, consolidated=scaled_down.consolidated
+        ),
         errors=faults.errors,
     )
 

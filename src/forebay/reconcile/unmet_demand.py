@@ -7,6 +7,7 @@ import msgspec
 from forebay.demand.assessment import Assessment, NotDemand, assess, not_demand
 from forebay.demand.free_capacity import free_nodes
 from forebay.demand.planned_pods import live_containers, planned_nodes
+from forebay.demand.replacements import without_promised
 from forebay.demand.reservation import SCHEDULER_GRACE, Reservations, reserve
 from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
@@ -68,7 +69,7 @@ def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations
     )
     return reserve(
         assessment.demand,
-        free,
+        without_promised(free, snapshot.records, snapshot.pods_by_node),
         snapshot.now,
         before=snapshot.memory.reservations,
         pods_by_node=snapshot.pods_by_node,

@@ -1,11 +1,40 @@
 """Whether a GPUInstance is still wanted, asked by its purpose."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from forebay.api.gpu_instance import GPUInstance, Purpose
-from forebay.demand.planned_pods import live_containers
+from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
+from forebay.demand.planned_pods import is_leaving, live_containers
+from forebay.demand.replacements import replaced
 from forebay.reconcile.snapshot import Snapshot
+
+PoolName = tuple[str, str]
+
+
+def static_nodes(snapshot: Snapshot) -> dict[PoolName, frozenset[str]]:
+    """By pool, the GPUInstances (UIDs) that make up its minNodes: the oldest that are not on their way out."""
+    live: defaultdict[PoolName, list[GPUInstance]] = defaultdict(list)
+    if not any(record.purpose is Purpose.STATIC for record in snapshot.records):
+        return {}
+    for record in snapshot.records:
+        pool = record.spec.pool_ref
+        if pool is not None and counts_as_node(record):
+            live[pool.namespace, pool.name].append(record)
+    return {
+        pool.key: frozenset(each.uid for each in sorted(live[pool.key], key=_by_age)[: pool.spec.min_nodes])
+        for pool in snapshot.pools
+    }
+
+
+def counts_as_node(record: GPUInstance) -> bool:
+    """Whether the GPUInstance is a node of its pool, or becomes one and stays."""
+    return record.spec.delivers.has_node and record.state is not InstanceState.GONE and not is_leaving(record)
+
+
+def _by_age(record: GPUInstance) -> tuple[bool, float, str]:
+    created = record.metadata.creation_timestamp
+    return created is None, created.timestamp() if created is not None else 0.0, record.uid
 
 
 class Wanted:
@@ -16,9 +45,11 @@ class Wanted:
         self._pods_by_node = snapshot.pods_by_node
         self._container_pods = snapshot.container_pods
         self._containers = live_containers(snapshot.records)
+        self._static = static_nodes(snapshot)
+        self._replacing = {each.by.uid for each in replaced(snapshot.records)}
 
     def __call__(self, record: GPUInstance) -> bool:
-        return _BY_PURPOSE[record.purpose](self, record)
+        return record.uid in self._replacing or _BY_PURPOSE[record.purpose](self, record)
 
     def _for_pods(self, record: GPUInstance) -> bool:
         """Its pods still wait, or are bound where it serves them."""
@@ -41,6 +72,12 @@ class Wanted:
         virtual_node = container.node_name if container is not None else None
         return pod.node is None or virtual_node is None or pod.node == virtual_node
 
+    def _for_min_nodes(self, record: GPUInstance) -> bool:
+        """Its pool has not enough nodes without it, or pods are bound there. Of a pool that is not known, all are."""
+        pool = record.spec.pool_ref
+        static = self._static.get((pool.namespace, pool.name)) if pool is not None else None
+        return static is None or record.uid in static or bool(self._pods_by_node.get(record.node_name or "", ()))
+
     def _until_revoked(self, _record: GPUInstance) -> bool:
         """Until its pool, class or NodeProvisioner is deleted, or whoever sizes these terminates it."""
         return True
@@ -48,7 +85,7 @@ class Wanted:
 
 _BY_PURPOSE: Final[Mapping[Purpose, Callable[[Wanted, GPUInstance], bool]]] = {
     Purpose.PODS: Wanted._for_pods,  # noqa: SLF001 (its own class)
-    Purpose.STATIC: Wanted._until_revoked,  # noqa: SLF001
+    Purpose.STATIC: Wanted._for_min_nodes,  # noqa: SLF001
     Purpose.GROUP: Wanted._until_revoked,  # noqa: SLF001
     Purpose.ADOPTED: Wanted._until_revoked,  # noqa: SLF001
 }

@@ -6,7 +6,7 @@ from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import ConsolidationPolicy, GPUNodePool
-from forebay.api.parts import Truth
+from forebay.api.parts import Condition, Truth
 from forebay.api.values import duration_or_never
 from forebay.demand.assessment import DEFAULT_SCHEDULER
 from forebay.demand.maintenance import keeps_machine
@@ -122,6 +122,9 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
             when = f"at {_moment(wait, view.now)}" if wait is not None and wait > view.now else "now"
             return f"Forebay calls {provider} to {policy_of(record).words.launch} {name} {when}."
         case state if state in _LAUNCHING:
+            idle = idle_condition(record)
+            if idle is not None and idle.status is Truth.TRUE:
+                return _next_of_unneeded(record, idle, f"{name} boots for nobody", view)
             deadline = status.deadline if status is not None else None
             if deadline is None:
                 return f"{name} becomes a Ready node with its GPUs; there is no deadline."
@@ -168,6 +171,12 @@ def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:
     since = f"{name} has been idle for {human(view.now - idle.last_transition_time)}"
     if pods:
         since += f" but for pods without a GPU, which are evicted first ({pod_names(pods)})"
+    return _next_of_unneeded(record, idle, since, view)
+
+
+def _next_of_unneeded(record: GPUInstance, idle: Condition, since: str, view: ClusterView) -> str:
+    """When a machine goes that nobody needs, and which setting says so."""
+    name = record.metadata.name
     pool = _pool(record, view.pools)
     if pool is None:
         return f"{since}. It belongs to no pool, so no consolidateAfter applies and it stays."

@@ -11,7 +11,7 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.gpu_instance import Purpose, Transition
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionBudget
 from forebay.api.parts import Condition, Truth
-from forebay.disruption.consolidation import ScaleDownRules, must_stay, next_scale_down, scale_down
+from forebay.disruption.consolidation import ScaleDownRules, kept_idle, must_stay, next_scale_down, scale_down
 from forebay.disruption.machine_use import MachineUse, idle_updates
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
@@ -380,12 +380,26 @@ def test_an_expired_node_that_has_lost_its_pods_still_counts_as_disrupted_and_an
         assert names(scale_down([empty, expired("old")], NOW, rules)) == goes
 
 
-@pytest.mark.parametrize("purpose", [Purpose.STATIC, Purpose.GROUP])
-def test_a_machine_that_somebody_sizes_stays_though_no_pod_uses_it(purpose):
-    sized = with_spec(machine(), purpose=purpose)
+def test_a_machine_that_somebody_sizes_stays_though_no_pod_uses_it():
+    sized = with_spec(machine(), purpose=Purpose.GROUP)
     assert scale_down([sized], NOW, AT_ONCE) == ()
     assert next_scale_down([sized], NOW, AT_ONCE) is None
     assert names(scale_down([with_spec(machine(), purpose=Purpose.PODS)], NOW, AT_ONCE)) == ["n1"]
+
+
+def test_idle_nodes_go_down_to_the_min_nodes_of_their_pool_whoever_they_were_launched_for():
+    rules = replace(AT_ONCE, min_nodes={POOL: 2}, cycle=timedelta(0))
+    three = [
+        with_spec(rented(name), purpose=purpose)
+        for name, purpose in (("a", Purpose.STATIC), ("b", Purpose.PODS), ("c", Purpose.STATIC))
+    ]
+    assert names(scale_down(three, NOW, rules)) == ["a"]
+    assert scale_down(three[:2], NOW, rules) == ()
+    assert next_scale_down(three[:2], NOW, rules) is None
+    assert kept_idle(three[:2], NOW, rules).keys() == {"a", "b"}
+    leaving_one = [*three[:2], rented("d", State.DRAINING)]
+    assert scale_down(leaving_one, NOW, rules) == (), "one that leaves does not count"
+    assert names(scale_down(three, NOW, AT_ONCE)) == ["a", "b", "c"]
 
 
 def test_a_machine_of_unknown_size_goes_after_one_with_a_gpu():

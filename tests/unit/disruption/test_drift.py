@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.gpu_node_pool import Disruption, DisruptionBudget
+from forebay.demand.maintenance import may_be_moved
 from forebay.disruption.consolidation import ScaleDownRules, scale_down
-from forebay.disruption.drift import may_be_moved
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import BillingTerms
 from forebay.api.gpu_node_pool import Disruption, DisruptionBudget
-from forebay.disruption.consolidation import ScaleDownRules, kept_while_paid, next_scale_down, scale_down
+from forebay.disruption.consolidation import ScaleDownRules, kept_idle, next_scale_down, scale_down
 from forebay.disruption.machine_use import idle_updates
 from forebay.model.reasons import Reason
 from tests.unit.demand.builders import NOW
@@ -74,27 +74,27 @@ def test_a_machine_that_is_not_idle_long_enough_by_then_is_kept_for_the_next_per
 def test_zero_seconds_means_at_once_whatever_is_paid():
     machine = billed(since=20 * MINUTE, increment="1h")
     assert names(scale_down([machine], NOW, rules("0s"))) == ["r1"]
-    assert kept_while_paid([machine], NOW, rules("0s")) == {}
+    assert kept_idle([machine], NOW, rules("0s")) == {}
 
 
 def test_a_machine_that_the_scheduler_refuses_goes_though_it_is_paid():
     machine = billed(since=20 * MINUTE, increment="1h", refused="default/train")
     assert names(scale_down([machine], NOW, rules())) == ["r1"]
-    assert kept_while_paid([machine], NOW, rules()) == {}
+    assert kept_idle([machine], NOW, rules()) == {}
 
 
 def test_the_idle_condition_says_until_when_the_machine_is_kept():
     machine = billed(since=20 * MINUTE, increment="1h")
     fresh = replace(machine, record=replace(machine.record, status=replace(machine.record.status, conditions=())))
-    (update,) = idle_updates([fresh], NOW, kept_while_paid([fresh], NOW, rules()))
+    (update,) = idle_updates([fresh], NOW, kept_idle([fresh], NOW, rules()))
     end = NOW + 40 * MINUTE
     assert update.reason is Reason.IDLE
     assert update.sentence.endswith(f"It is paid until {end:%H:%M} UTC and kept to near that time, as pods may come.")
 
 
 def test_a_machine_that_is_about_to_go_is_not_called_kept():
-    assert kept_while_paid([billed(since=58 * MINUTE, increment="1h")], NOW, rules()) == {}
-    assert kept_while_paid([billed(since=20 * MINUTE)], NOW, rules()) == {}
+    assert kept_idle([billed(since=58 * MINUTE, increment="1h")], NOW, rules()) == {}
+    assert kept_idle([billed(since=20 * MINUTE)], NOW, rules()) == {}
 
 
 def test_a_machine_whose_billing_has_not_begun_waits_for_nothing():

@@ -127,6 +127,9 @@ def after(decision, seen):
         conditions=decision.conditions,
         node_count=decision.node_count,
         hourly_cost=decision.hourly_cost,
+        resources={name: str(count) for name, count in decision.resources.items()},
+        offers=decision.offers,
+        last_decisions=decision.last_decisions,
     )
     return GPUNodePool(metadata=seen.metadata, spec=seen.spec, status=status)
 

@@ -75,7 +75,7 @@ def test_of_two_containers_for_one_pod_the_first_is_wanted_and_one_that_was_laun
     assert wanted(second, gone, container_pods=here)
 
 
-@pytest.mark.parametrize("purpose", [Purpose.STATIC, Purpose.GROUP, Purpose.ADOPTED])
+@pytest.mark.parametrize("purpose", [Purpose.GROUP, Purpose.ADOPTED])
 def test_no_other_purpose_asks_for_pods(purpose):
     sized = record(S.LAUNCHING, spec=rented_spec(purpose=purpose, pods=()))
     assert wanted(sized)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.api.names import CLASS_FINALIZER
 from forebay.api.parts import Truth
 from forebay.demand.refusal import RecordRefusal
@@ -26,6 +27,7 @@ from forebay.engine.apply.nodes import NodeActions
 from forebay.engine.apply.published import PublishedObjects
 from forebay.engine.apply.records import Records
 from forebay.engine.apply.startup_taints import StartupTaints
+from forebay.engine.counts import Counts
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -88,6 +90,10 @@ class _Result(Enum):
     FAILED = auto()
 
 
+#: States of machines that are on their way out.
+_LEAVING: Final = frozenset({InstanceState.DRAINING, InstanceState.TERMINATING, InstanceState.GONE})
+
+
 class Applier:
     """Applies decisions while this process leads."""
 
@@ -104,7 +110,9 @@ class Applier:
         budgets: BudgetActions,
         startup_taints: StartupTaints,
         clock: Callable[[], datetime],
+        counts: Counts | None = None,
     ) -> None:
+        self._counts = counts or Counts()
         self._client = client
         self._views = views
         self._events = events
@@ -117,6 +125,7 @@ class Applier:
         self._conditions = conditions
         self._published = PublishedObjects(client, views, clock)
         self._elector = elector
+        self._clock = clock
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def apply(self, decisions: Iterable[Decision]) -> ApplyResult:
@@ -205,6 +214,18 @@ class Applier:
         # A record without a status is Requested, and its creation was recorded as such.
         if step.status.state is not step.record.state:
             self._events.transition(record, step.reason, step.sentence)
+            self._count(step)
+
+    def _count(self, step: WriteStatus) -> None:
+        """Counts a machine that became Ready, or began to leave."""
+        before, after, provider = step.record.state, step.status.state, step.record.spec.provider
+        if after is InstanceState.READY and before is InstanceState.JOINED:
+            requested = step.record.metadata.creation_timestamp
+            took = (self._clock() - requested).total_seconds() if requested is not None else 0.0
+            self._counts.ready[provider] += 1
+            self._counts.ready_seconds[provider] = self._counts.ready_seconds.get(provider, 0.0) + took
+        elif after in _LEAVING and before not in _LEAVING:
+            self._counts.terminations[step.reason] += 1
 
     async def _join(self, decision: DeleteResources | ApproveCertificate | ReportMisuse) -> None:
         match decision:
@@ -232,6 +253,9 @@ class Applier:
             self._views.classes.observe_deleted(decision.node_class.key, metadata.uid)
 
     async def _report_pool(self, decision: ReportPool) -> None:
+        before = self._views.pools.get((decision.namespace, decision.name))
+        # A merge patch keeps what it does not name.
+        gone = dict.fromkeys(before.status.resources if before is not None and before.status is not None else ())
         patch = writes.merge_patch(
             {
                 "metadata": {"uid": decision.uid, "resourceVersion": str(decision.resource_version)},
@@ -240,10 +264,12 @@ class Applier:
                     "conditions": decision.conditions,
                     "nodeCount": decision.node_count,
                     "hourlyCost": decision.hourly_cost,
+                    "resources": {**gone, **{name: str(count) for name, count in decision.resources.items()}},
+                    "offers": decision.offers,
+                    "lastDecisions": decision.last_decisions,
                 },
             }
         )
-        before = self._views.pools.get((decision.namespace, decision.name))
         pool = await self._client.patch(GPU_NODE_POOLS, decision.name, patch, decision.namespace, subresource="status")
         self._views.pools.observe(pool)
         earlier = () if before is None or before.status is None else before.status.conditions

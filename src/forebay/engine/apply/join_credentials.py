@@ -58,9 +58,11 @@ class JoinCredentials:
         provider_calls: ProviderCalls,
         clock: Callable[[], datetime],
         others: Mapping[str, Revoke] | None = None,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         """`others`: what deletes secondary resources that are no join credentials, by their kind."""
         self._others = others or {}
+        self._on_failure = on_failure
         self._methods = methods
         self._payloads = payloads
         self._records = records
@@ -119,6 +121,10 @@ class JoinCredentials:
                 return await self._payloads.payload(record, node_class, values, capabilities)
         except TimeoutError as error:
             raise JoinError(f"What a machine needs to join could not be read within {_TIMEOUT:.0f} s.") from error
+
+    def failed(self) -> None:
+        """A machine could not be told how to join."""
+        self._on_failure()
 
     def delete(self, step: DeleteResources) -> None:
         self._provider_calls.start(step.record.metadata.name, self._delete(step))

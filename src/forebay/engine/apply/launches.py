@@ -6,6 +6,7 @@ outcome, and `lifecycle` resolves it by the provider's listing before anything i
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -104,7 +105,11 @@ class Launches:
             kind = FailureKind.REJECTED if isinstance(error, JoinRejected) else FailureKind.UNAVAILABLE
             # The class says how machines join: every other offer of this source would meet the same.
             failure = Failure(kind=kind, sentence=str(error), scope=FailureScope.SOURCE)
-            await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
+            self._join_credentials.failed()
+            revision = self._sources.revision(source_of(record))
+            await self._record_outcome(
+                record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock(), revision)
+            )
             return
         try:
             if unready is not None:
@@ -124,18 +129,19 @@ class Launches:
             # What was prepared took long. Whoever leads now has seen the attempt, and resolves it by a listing.
             return
         request = launch_request(record, self._cluster, boot=boot, container=container)
+        began = time.monotonic()
         try:
             async with asyncio.timeout(_call_timeout(provider)):
                 instance = await provider.launch(request)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record, provider)
-            self._count(record, "launch", failure)
+            self._count(record, "launch", began, failure)
             revision = self._sources.revision(source_of(record))
             await self._record_outcome(
                 record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock(), revision)
             )
         else:
-            self._count(record, "launch")
+            self._count(record, "launch", began)
             capabilities = provider.capabilities()
             await self._record_outcome(
                 record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
@@ -165,22 +171,25 @@ class Launches:
         if claimed is None:
             return
         record, provider = claimed
+        began = time.monotonic()
         try:
             async with asyncio.timeout(_call_timeout(provider)):
                 await provider.terminate(step.instance_id)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record, provider)
-            self._count(record, "terminate", failure)
+            self._count(record, "terminate", began, failure)
             await self._record_outcome(
                 record, lambda seen: call_outcomes.termination_failed(seen, failure, self._clock())
             )
         else:
-            self._count(record, "terminate")
+            self._count(record, "terminate", began)
             await self._record_outcome(record, lambda seen: call_outcomes.termination_accepted(seen, self._clock()))
 
-    def _count(self, record: GPUInstance, call: str, failure: Failure | None = None) -> None:
+    def _count(self, record: GPUInstance, call: str, began: float, failure: Failure | None = None) -> None:
         """Counts and logs a call that has ended; `failure` is None for one that the provider accepted."""
         provider = record.spec.provider
+        spent = self._counts.call_seconds
+        spent[provider, call] = spent.get((provider, call), 0.0) + time.monotonic() - began
         self._counts.calls[provider, call, "Accepted" if failure is None else failure.kind] += 1
         called = log.bind(call=call, provider=provider, instance=record.metadata.name)
         if failure is None:

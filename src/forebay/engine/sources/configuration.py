@@ -135,4 +135,11 @@ def _source_config(
             entry, spec, msgspec.structs.replace(context, secrets=TrackedSecrets(context.secrets, versions))
         ),
         secret_versions=versions.copy,
+        join_digest=_join_digest(spec),
     )
+
+
+def _join_digest(spec: GPUNodeClassSpec) -> str:
+    """Version of how machines of the class join. Another one does not restart the provider."""
+    how = (spec.talos_config, spec.k3s_config, spec.kubeadm_config, spec.cloud_init, spec.tailscale_config)
+    return hashlib.sha256(msgspec.json.encode(how)).hexdigest()

@@ -37,18 +37,28 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     build: Callable[[], Provider]
     #: Versions of the Secrets that the provider has read so far.
     secret_versions: Callable[[], Mapping[str, str]] = dict
+    #: Version of how machines join; "" where they do not.
+    join_digest: str = ""
 
     @property
     def revision(self) -> dict[str, str]:
-        return {"configuration": self.digest[:16], **self.secret_versions()}
+        joining = {"joining": self.join_digest[:16]} if self.join_digest else {}
+        return {"configuration": self.digest[:16], **joining, **self.secret_versions()}
 
 
 class Sources:
     """All sources in use. `configure` starts and stops them; `states` returns what each last reported."""
 
-    def __init__(self, wake: Callable[[], None], clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        clock: Callable[[], datetime],
+        join_versions: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`join_versions` returns versions of the Secrets that joins use, whatever the source."""
         self._wake = wake
         self._clock = clock
+        self._join_versions = join_versions
         self._running: dict[SourceKey, _PolledSource] = {}
         #: Sources that could not be built: digest and error.
         self._failed_builds: dict[SourceKey, tuple[str, str]] = {}
@@ -86,7 +96,11 @@ class Sources:
         return {key: why for key, (_, why) in self._failed_builds.items()}
 
     def states(self) -> dict[SourceKey, Source]:
-        return {key: running.state() for key, running in self._running.items()}
+        joining = self._join_versions()
+        states = {key: running.state() for key, running in self._running.items()}
+        if not joining:
+            return states
+        return {key: replace(each, revision={**joining, **each.revision}) for key, each in states.items()}
 
     def provider(self, key: SourceKey) -> Provider | None:
         running = self._running.get(key)
@@ -95,7 +109,7 @@ class Sources:
     def revision(self, key: SourceKey) -> Mapping[str, str]:
         """Versions of the source's configuration and Secrets, by which a later change is recognized."""
         running = self._running.get(key)
-        return {} if running is None else running.config.revision
+        return {} if running is None else {**self._join_versions(), **running.config.revision}
 
     def poll_faster(self, keys: Iterable[SourceKey]) -> None:
         """Lists these sources at short intervals, because a record waits for their next listing; others as usual."""

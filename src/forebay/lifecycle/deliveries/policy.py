@@ -126,6 +126,8 @@ class DeliveryPolicy:
     held_by_cordon: ClassVar[bool] = False
     #: At most one begins to leave in the operator's scale-down interval.
     leaves_one_by_one: ClassVar[bool] = False
+    #: It is terminated while it boots, where nobody needs it any more. Otherwise it comes up first, and is idle then.
+    ends_while_booting: ClassVar[bool] = False
     #: It can be replaced by a newer one, so the pool's expireAfter holds.
     expires: ClassVar[bool] = True
 

@@ -9,3 +9,4 @@ class RentedNode(DeliveryPolicy):
     """All other answers are the usual ones."""
 
     joins_as_new_node: ClassVar[bool] = True
+    ends_while_booting: ClassVar[bool] = True

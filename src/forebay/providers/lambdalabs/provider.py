@@ -45,6 +45,7 @@ from forebay.providers.lambdalabs.wire import (
 from forebay.providers.secrets import Secrets
 
 CAPABILITIES: Final = Capabilities(
+    has_leftovers=True,
     deliveries=(Delivery.NODE,),
     joins=frozenset(Join) - {Join.TALOS},
     needs_join=True,
@@ -139,9 +140,10 @@ class LambdaProvider:
         """All instances with the cluster's tag: one answer has the whole account."""
         listed = (await self._calls.get(INSTANCES, LambdaData[tuple[LambdaInstance, ...]])).data
         own = [each for each in listed if each.tag(_CLUSTER) == self._cluster and each.status != _GONE]
-        if not own:
-            await self._key.delete_unused()
-        return Found(instances=tuple(map(_instance, own)))
+        leftovers: tuple[str, ...] = ()
+        if not own and not await self._key.delete_unused():
+            leftovers = (f"SSH key {self._key.name}",)
+        return Found(instances=tuple(map(_instance, own)), leftovers=leftovers)
 
     async def terminate(self, instance_id: str) -> None:
         order = LambdaTermination(instance_ids=(instance_id,))

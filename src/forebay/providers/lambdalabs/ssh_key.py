@@ -62,13 +62,16 @@ class ClusterKey:
         self._exists = None
         await self._ensure()
 
-    async def delete_unused(self) -> None:
-        """Deletes the key, once a listing shows no machine of the cluster. A failure is repeated at the next one."""
-        if self._exists is False or self._in_use():
-            return
+    async def delete_unused(self) -> bool:
+        """Deletes the key, once a listing shows no machine of the cluster. A failure is repeated at the next one.
+
+        Returns whether the account has none.
+        """
+        if self._is_absent() or self._in_use():
+            return self._is_absent()
         async with self._lock:
             if self._in_use():
-                return
+                return self._is_absent()
             try:
                 for key in await self._own():
                     with suppress(ObjectMissing):
@@ -77,6 +80,10 @@ class ClusterKey:
                 log.warning("ssh key not deleted", key=self.name, error=str(error))
             else:
                 self._exists = False
+            return self._is_absent()
+
+    def _is_absent(self) -> bool:
+        return self._exists is False
 
     def _in_use(self) -> bool:
         return self._launches > 0 or self._clock() < self._needed_until

@@ -55,6 +55,7 @@ from forebay.providers.secrets import Secrets
 
 NAME: Final = "paperspace"
 CAPABILITIES: Final = Capabilities(
+    has_leftovers=True,
     deliveries=(Delivery.NODE,),
     joins=frozenset(Join) - {Join.TALOS},
     takes_script=True,
@@ -183,8 +184,10 @@ class PaperspaceProvider:
         ended = {each.id: each.dt_deleted for each in machines if each.dt_deleted is not None}
         self._names = {each.id: each.name for each in present}
         gone = {each.name: False for each in machines if each.dt_deleted is not None}
-        await self._scripts.sweep(gone | {each.name: each.state not in _OFF for each in present})
-        return Found(instances=tuple(instances), ended=ended)
+        left = await self._scripts.sweep(gone | {each.name: each.state not in _OFF for each in present})
+        return Found(
+            instances=tuple(instances), ended=ended, leftovers=tuple(f"startup script {name}" for name in left)
+        )
 
     async def terminate(self, instance_id: str) -> None:
         """The script of the machine goes with the next listing."""

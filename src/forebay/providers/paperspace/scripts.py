@@ -60,26 +60,27 @@ class StartupScripts:
         """Notes that the machine of this name was terminated: its script goes with the next listing."""
         self._ended.add(name)
 
-    async def sweep(self, machines: Mapping[str, bool]) -> None:
+    async def sweep(self, machines: Mapping[str, bool]) -> tuple[str, ...]:
         """Deletes the scripts that are not needed (any more). `machines`: names, and whether each may still boot.
 
-        A failure is logged and repeated with the next listing.
+        Returns the names of those that stay without a machine. A failure is logged and repeated with the next listing.
         """
         if not self._may_exist:
-            return
+            return ()
         try:
             own = [each for each in await all_pages(self._calls, SCRIPTS, PaperspaceScript) if self._is_own(each)]
-            left = len(own)
+            left = {each.name for each in own}
             for script in own:
                 may_boot = False if script.name in self._ended else machines.get(script.name)
                 if not self._needed(script, may_boot=may_boot):
                     await self._delete(script.id)
-                    left -= 1
+                    left.discard(script.name)
         except ProviderError as error:
             log.warning("startup scripts not deleted", prefix=self._prefix, error=str(error))
-        else:
-            self._may_exist = left > 0
-            self._ended &= machines.keys()
+            return (f"{self._prefix}...",)
+        self._may_exist = bool(left)
+        self._ended &= machines.keys()
+        return tuple(sorted(left - machines.keys()))
 
     def _is_own(self, script: PaperspaceScript) -> bool:
         return script.name.startswith(self._prefix) and script.dt_deleted is None

@@ -1,0 +1,65 @@
+"""Figures in the status of GPUNodePools: GPUs, offers, and what was last decided about their machines."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_node_pool import PoolDecision
+from forebay.reconcile.snapshot import Snapshot
+
+_MOST_DECISIONS: Final = 5
+_LONGEST_MESSAGE: Final = 512
+#: States in which something was decided, and not only observed.
+_DECIDED: Final = frozenset({InstanceState.REQUESTED, InstanceState.DRAINING, InstanceState.TERMINATING})
+
+
+def records_by_pool(records: Iterable[GPUInstance]) -> defaultdict[tuple[str, str], list[GPUInstance]]:
+    found: defaultdict[tuple[str, str], list[GPUInstance]] = defaultdict(list)
+    for record in records:
+        pool = record.spec.pool_ref
+        if pool is not None:
+            found[pool.namespace, pool.name].append(record)
+    return found
+
+
+def gpu_totals(records: Iterable[GPUInstance]) -> Mapping[str, int]:
+    """GPUs of all machines that are not gone, by resource."""
+    found: Counter[str] = Counter()
+    for record in records:
+        offer = record.spec.offer
+        if offer is not None and record.state is not InstanceState.GONE:
+            found[offer.gpu_resource] += offer.gpu_count
+    return dict(sorted(found.items()))
+
+
+def offers_of(snapshot: Snapshot, node_class: str) -> int:
+    """Offers of all providers of the class, as far as they are known."""
+    return sum(len(source.offers or ()) for key, source in snapshot.sources.items() if key.node_class == node_class)
+
+
+def last_decisions(shown: Sequence[PoolDecision], records: Iterable[GPUInstance]) -> tuple[PoolDecision, ...]:
+    """The last few decisions: those that are shown already, and later ones of the records.
+
+    Only records that have changed since are looked at: a pool may have thousands.
+    """
+    latest = shown[-1].at if shown else None
+    known = {(each.at, each.instance, each.state) for each in shown}
+    found = list(shown)
+    for record in records:
+        status = record.status
+        if status is None or status.since is None or (latest is not None and status.since < latest):
+            continue
+        for each in status.transitions:
+            key = (each.at, record.metadata.name, each.state.value)
+            if each.state in _DECIDED and (latest is None or each.at >= latest) and key not in known:
+                found.append(
+                    PoolDecision(
+                        at=each.at,
+                        instance=record.metadata.name,
+                        state=each.state.value,
+                        reason=each.reason,
+                        message=each.message[:_LONGEST_MESSAGE],
+                    )
+                )
+    return tuple(sorted(found, key=lambda each: (each.at, each.instance, each.state))[-_MOST_DECISIONS:])
