@@ -111,6 +111,26 @@ async def test_what_is_published_follows_the_variables_of_the_next_replica():
             assert published(world) == ([], [])
 
 
+async def test_more_machines_than_a_class_may_list_are_published_as_several_and_all_of_them_serve():
+    async with lab(DEAR) as world:
+        [dear] = world.configured()
+        many = tuple(msgspec.structs.replace(dear, name=f"off-{number:03}", gpu_count=1) for number in range(256))
+        async with operator(world, machines=(*many, dear)):
+            await asyncio.sleep(5)
+            assert published(world) == ([CLASS, f"{CLASS}-2"], [POOL, f"{POOL}-2"])
+            second = the_class(world, f"{CLASS}-2")["spec"]["providers"][0]
+            assert [each["name"] for each in second["machines"]] == ["dear"]
+            world.pod("train", 8, runs="60s")
+            await asyncio.sleep(60)
+            assert world.where("train") == "dear"
+        async with operator(world, "b", machines=(*many[:255], dear)):
+            await asyncio.sleep(5)
+            assert published(world) == ([CLASS], [POOL])
+            assert world.state("dear") == "Ready", "it has moved to the first class"
+            await asyncio.sleep(900)
+            assert world.state("dear") == "Gone"
+
+
 async def test_a_class_of_somebody_elses_keeps_its_name_and_its_spec():
     async with lab(BOX) as world:
         machine = {"name": "m", "gpuCount": 1, "scaleUpEndpoint": f"{POWER}/a", "scaleDownEndpoint": f"{POWER}/b"}

@@ -16,6 +16,9 @@ from forebay.api.rules import INT32, RefusalCause, ValidationRule, keyed_by
 from forebay.api.values import Count, Figure, PositiveCount, ShortText, Url
 from forebay.model.sources import Join
 
+#: Of one provider in one class. With more, the API server refuses the rules for each machine as too expensive.
+MOST_MACHINES: Final = 256
+
 
 class EndpointsFrom(StrEnum):
     CLASS = "Class"
@@ -55,7 +58,7 @@ class ProviderEntry(Part, frozen=True, kw_only=True):
     """Regions to rent in, by the provider's own names. Default: all."""
     endpoint: Url | None = None
     """Base URL of the provider's API, for a proxy or a private installation. Default: the public one."""
-    machines: Annotated[tuple[Machine, ...], Meta(max_length=256), keyed_by("name")] = ()
+    machines: Annotated[tuple[Machine, ...], Meta(max_length=MOST_MACHINES), keyed_by("name")] = ()
     """The machines themselves, for a provider of machines that you own."""
     endpoints_from: EndpointsFrom = EndpointsFrom.CLASS
     """Where the URLs of the machines, or the API key, are. Class: here. Environment: in environment variables of the

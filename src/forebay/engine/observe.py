@@ -137,7 +137,7 @@ class Observer:
             pools = tuple(of_this_operator(views.pools.values(), self._rules.namespace))
             return _Configured(classes, pools, claimed_twice(classes), ())
         objects = self._environment.objects()
-        claimed = claimed_twice(objects.classes, self._environment.node_class(objects))
+        claimed = claimed_twice(objects.classes, self._environment.own_classes(objects))
         return _Configured(objects.classes, objects.pools, claimed, objects.decisions)
 
     def _nodes_with_devices(self) -> dict[str, Node]:

@@ -264,7 +264,7 @@ class Operator:
 
         def configure() -> None:
             objects = environment.objects()
-            of_classes = source_configs(objects.classes, context, environment.node_class(objects))
+            of_classes = source_configs(objects.classes, context, environment.own_classes(objects))
             sources.configure((*of_classes, *group_configs(views.provisioners.values(), context)))
 
         loop = Loop(

@@ -5,13 +5,14 @@ published copies are for people and commands: what somebody changes there is set
 secret; how the machines are called stays with the operator.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import starmap, zip_longest
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
+from forebay.api.gpu_node_class import MOST_MACHINES, GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.gpu_node_pool import Disruption, GPUNodePool, GPUNodePoolSpec
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import ENVIRONMENT_LABEL
@@ -21,6 +22,7 @@ from forebay.model.quantities import UsdPerHour
 from forebay.reconcile.decisions import Publish, Unpublish
 
 Published = TypeVar("Published", GPUNodeClass, GPUNodePool)
+_Kind = GPUNodeClass | GPUNodePool
 
 POOL_NAME: Final = "environment"
 #: Seconds that a duration can state as such.
@@ -32,8 +34,9 @@ class EnvironmentObjects(NamedTuple):
 
     classes: tuple[GPUNodeClass, ...]
     pools: tuple[GPUNodePool, ...]
-    #: Name of the class of the environment; None where no environment variable names a machine.
-    node_class: str | None
+    #: Names of the classes of the environment, each with the names of its machines. Several, where there are more
+    #: machines than one class may list.
+    machines: Mapping[str, frozenset[str]]
     decisions: tuple[Publish | Unpublish, ...]
 
 
@@ -44,41 +47,77 @@ def with_environment(
     classes: Collection[GPUNodeClass],
     pools: Collection[GPUNodePool],
 ) -> EnvironmentObjects:
-    """`shown` are the entries that the class has; `classes` and `pools` are all that the cluster has."""
+    """`shown` are the entries that the classes have; `classes` and `pools` are all that the cluster has."""
     classes = tuple(of_this_operator(classes, namespace))
     pools = tuple(of_this_operator(pools, namespace))
     here = [each for each in pools if each.metadata.namespace == namespace]
-    published = next((each for each in classes if is_published(each, namespace)), None)
-    published_pool = next((each for each in here if is_published(each, namespace)), None)
-    found = [each for each in (published, published_pool) if each is not None]
-    if not shown:
-        return EnvironmentObjects(
-            classes=tuple(each for each in classes if each is not published),
-            pools=tuple(each for each in pools if each is not published_pool),
-            node_class=None,
-            decisions=tuple(Unpublish(published=each) for each in found if each.metadata.deletion_timestamp is None),
-        )
+    published = sorted((each for each in classes if is_published(each, namespace)), key=_number)
+    published_pools = sorted((each for each in here if is_published(each, namespace)), key=_number)
+    others, other_pools = _besides(classes, published), _besides(pools, published_pools)
+    parts = _parts(shown)
+    names = _names(_class_name(namespace), published, others, len(parts))
+    pool_names = _names(POOL_NAME, published_pools, _besides(here, published_pools), len(parts))
     labels = {ENVIRONMENT_LABEL: namespace}
-    name = published.metadata.name if published else _free_name(_class_name(namespace), classes)
-    node_class = GPUNodeClass(metadata=ObjectMeta(name=name, labels=labels), spec=GPUNodeClassSpec(providers=shown))
-    pool = GPUNodePool(
-        metadata=ObjectMeta(
-            name=published_pool.metadata.name if published_pool else _free_name(POOL_NAME, here),
-            namespace=namespace,
-            labels=labels,
-        ),
-        spec=GPUNodePoolSpec(
-            node_class_ref=NodeClassRef(name=name),
-            disruption=Disruption(consolidate_after=_text(idle_delay), budgets=()),
-            max_hourly_price=_highest_price(shown),
-        ),
-    )
+    wanted = [
+        GPUNodeClass(metadata=ObjectMeta(name=name, labels=labels), spec=GPUNodeClassSpec(providers=part))
+        for name, part in zip(names, parts, strict=True)
+    ]
+    wanted_pools = [
+        GPUNodePool(
+            metadata=ObjectMeta(name=name, namespace=namespace, labels=labels),
+            spec=GPUNodePoolSpec(
+                node_class_ref=NodeClassRef(name=node_class),
+                disruption=Disruption(consolidate_after=_text(idle_delay), budgets=()),
+                max_hourly_price=_highest_price(part),
+            ),
+        )
+        for name, node_class, part in zip(pool_names, names, parts, strict=True)
+    ]
+    pairs = [*zip_longest(wanted, published[: len(parts)]), *zip_longest(wanted_pools, published_pools[: len(parts)])]
+    surplus: tuple[_Kind, ...] = (*published[len(parts) :], *published_pools[len(parts) :])
     return EnvironmentObjects(
-        classes=(*(each for each in classes if each is not published), _as_published(node_class, published)),
-        pools=(*(each for each in pools if each is not published_pool), _as_published(pool, published_pool)),
-        node_class=name,
-        decisions=(*_publish(node_class, published), *_publish(pool, published_pool)),
+        classes=(*others, *starmap(_as_published, zip_longest(wanted, published[: len(parts)]))),
+        pools=(*other_pools, *starmap(_as_published, zip_longest(wanted_pools, published_pools[: len(parts)]))),
+        machines={
+            each.metadata.name: frozenset(machine.name for entry in each.spec.providers for machine in entry.machines)
+            for each in wanted
+        },
+        decisions=(
+            *(decision for pair in pairs for decision in _publish(*pair)),
+            *(Unpublish(published=each) for each in surplus if each.metadata.deletion_timestamp is None),
+        ),
     )
+
+
+def _parts(shown: tuple[ProviderEntry, ...]) -> list[tuple[ProviderEntry, ...]]:
+    """The entries of each class: one may not list more than `MOST_MACHINES` machines of a provider."""
+    most = max((max(len(entry.machines), 1) for entry in shown), default=0)
+    return [
+        tuple(
+            replace(entry, machines=entry.machines[first : first + MOST_MACHINES])
+            for entry in shown
+            if first == 0 or len(entry.machines) > first
+        )
+        for first in range(0, most, MOST_MACHINES)
+    ]
+
+
+def _names(base: str, published: Sequence[_Kind], others: Iterable[_Kind], count: int) -> list[str]:
+    """Names of so many objects: those that they are published by, then the first free ones."""
+    names = [each.metadata.name for each in published[:count]]
+    taken = {*names, *(each.metadata.name for each in others)}
+    numbered = (base, *(f"{base}-{number}" for number in range(2, len(taken) + count + 2)))
+    free = [name for name in numbered if name not in taken]
+    return [*names, *free[: count - len(names)]]
+
+
+def _besides(objects: Iterable[Published], published: Sequence[Published]) -> tuple[Published, ...]:
+    return tuple(each for each in objects if not any(each is own for own in published))
+
+
+def _number(published: _Kind) -> tuple[int, str]:
+    """Sorts what is published by the number at the end of its name; without one, it is the first."""
+    return len(published.metadata.name), published.metadata.name
 
 
 def of_this_operator(objects: Iterable[Published], namespace: str) -> Iterator[Published]:
@@ -100,11 +139,6 @@ def is_published(found: GPUNodeClass | GPUNodePool, namespace: str) -> bool:
 def _class_name(namespace: str) -> str:
     """Classes have no namespace: the operators of two namespaces need two names."""
     return f"{POOL_NAME}-{namespace}"
-
-
-def _free_name(base: str, taken: Iterable[GPUNodeClass | GPUNodePool]) -> str:
-    names = {each.metadata.name for each in taken}
-    return next(name for name in (base, *(f"{base}-{n}" for n in range(2, len(names) + 3))) if name not in names)
 
 
 def _as_published(wanted: Published, published: Published | None) -> Published:

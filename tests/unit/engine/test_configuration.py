@@ -6,7 +6,7 @@ from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderE
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.engine.sources.configuration import claimed_twice, source_configs
-from forebay.engine.sources.environment import EnvironmentClass
+from forebay.engine.sources.environment import EnvironmentClasses
 
 
 def machine(name):
@@ -37,7 +37,7 @@ def test_a_class_keeps_the_machines_that_only_it_names():
 
 def test_the_environment_owns_a_machine_before_any_class():
     old, own = node_class("old", machine("box")), node_class("environment", machine("box"), day=9)
-    environment = EnvironmentClass(name="environment", entries=own.spec.providers)
+    environment = EnvironmentClasses(entries={"environment": own.spec.providers})
     assert sources([old, own], environment) == ["environment"]
     assert claimed_twice([old, own], environment) == {"old": {"box": "the operator's environment variables"}}
 

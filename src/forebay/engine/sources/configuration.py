@@ -14,7 +14,7 @@ import msgspec
 from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerSpec
-from forebay.engine.sources.environment import EnvironmentClass
+from forebay.engine.sources.environment import EnvironmentClasses
 from forebay.engine.sources.secrets import TrackedSecrets
 from forebay.engine.sources.sources import SourceConfig
 from forebay.model.sources import SourceKey
@@ -28,7 +28,7 @@ _NOT_CREATED: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def source_configs(
-    classes: Iterable[GPUNodeClass], context: ProviderContext, environment: EnvironmentClass | None = None
+    classes: Iterable[GPUNodeClass], context: ProviderContext, environment: EnvironmentClasses | None = None
 ) -> Iterator[SourceConfig]:
     """Configuration of every source.
 
@@ -40,8 +40,8 @@ def source_configs(
     taken: set[str] = set()
     for node_class in _in_order(classes, environment):
         name = node_class.metadata.name
-        of_environment = environment is not None and name == environment.name
-        for entry in environment.entries if environment is not None and of_environment else node_class.spec.providers:
+        of_environment = environment.entries.get(name) if environment is not None else None
+        for entry in node_class.spec.providers if of_environment is None else of_environment:
             own = tuple(machine for machine in entry.machines if machine.name not in taken)
             taken.update(machine.name for machine in own)
             if entry.machines and not own:
@@ -80,14 +80,14 @@ def _group_builder(
 
 
 def claimed_twice(
-    classes: Iterable[GPUNodeClass], environment: EnvironmentClass | None = None
+    classes: Iterable[GPUNodeClass], environment: EnvironmentClasses | None = None
 ) -> dict[str, dict[str, str]]:
     """Machines that belong to another owner, by the class that names them too: name of the machine -> its owner."""
     owners: dict[str, str] = {}
     found: dict[str, dict[str, str]] = {}
     for each in _in_order(classes, environment):
         name = each.metadata.name
-        of_environment = environment is not None and name == environment.name
+        of_environment = environment is not None and name in environment.entries
         owner = "the operator's environment variables" if of_environment else f"GPUNodeClass {name}"
         for machine in (machine for entry in each.spec.providers for machine in entry.machines):
             if machine.name in owners:
@@ -97,10 +97,10 @@ def claimed_twice(
     return found
 
 
-def _in_order(classes: Iterable[GPUNodeClass], environment: EnvironmentClass | None) -> list[GPUNodeClass]:
-    """The class of the environment first, then by age."""
-    own = environment.name if environment is not None else None
-    return sorted(classes, key=lambda each: (each.metadata.name != own, _age(each)))
+def _in_order(classes: Iterable[GPUNodeClass], environment: EnvironmentClasses | None) -> list[GPUNodeClass]:
+    """The classes of the environment first, then by age."""
+    own = environment.entries if environment is not None else {}
+    return sorted(classes, key=lambda each: (each.metadata.name not in own, _age(each)))
 
 
 def _age(node_class: GPUNodeClass) -> tuple[bool, datetime, str]:

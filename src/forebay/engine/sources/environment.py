@@ -1,8 +1,10 @@
 """What environment variables of the operator configure, as a GPUNodeClass and a GPUNodePool."""
 
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from forebay.api.gpu_node_class import ProviderEntry
 from forebay.engine.views import Views
@@ -10,12 +12,10 @@ from forebay.providers.registry import EnvironmentConfig
 from forebay.reconcile.environment_class import EnvironmentObjects, with_environment
 
 
-class EnvironmentClass(msgspec.Struct, frozen=True, kw_only=True):
-    """The class of the environment: its name, and the entries with what stays in this process."""
+class EnvironmentClasses(msgspec.Struct, frozen=True, kw_only=True):
+    """The classes of the environment, by name: the entries of each with what stays in this process."""
 
-    #: None where no environment variable configures anything.
-    name: str | None
-    entries: tuple[ProviderEntry, ...]
+    entries: Mapping[str, tuple[ProviderEntry, ...]] = {}
 
 
 class Environment:
@@ -36,5 +36,16 @@ class Environment:
             self._views.pools.values(),
         )
 
-    def node_class(self, objects: EnvironmentObjects) -> EnvironmentClass:
-        return EnvironmentClass(name=objects.node_class, entries=self._config.entries)
+    def own_classes(self, objects: EnvironmentObjects) -> EnvironmentClasses:
+        return EnvironmentClasses(
+            entries={
+                name: tuple(self._entries(machines, first=position == 0))
+                for position, (name, machines) in enumerate(objects.machines.items())
+            }
+        )
+
+    def _entries(self, machines: Collection[str], *, first: bool) -> Iterator[ProviderEntry]:
+        for entry in self._config.entries:
+            own = tuple(machine for machine in entry.machines if machine.name in machines)
+            if own or (first and not entry.machines):
+                yield replace(entry, machines=own)
