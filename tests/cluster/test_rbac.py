@@ -147,7 +147,7 @@ class RbacCase:
         await self.a_machine_serves_a_pod_and_goes()
         await self.its_next_record_is_deleted_while_it_is_in_use()
         await self.a_rented_machine_is_gone_and_so_is_its_node()
-        await self.a_node_provisioner_is_told_that_its_groups_are_not_known()
+        await self.a_node_provisioner_is_told_that_its_provider_is_not_served()
         await self.a_budget_suspends_a_job_and_goes()
         # The series, due in half a minute, is written before it leaves; the lease is given back.
         await self.operator.leave()
@@ -228,7 +228,7 @@ class RbacCase:
         await until(is_gone, "the Node of the rented machine is deleted")
         await until(self.state(None), "its record is let go")
 
-    async def a_node_provisioner_is_told_that_its_groups_are_not_known(self) -> None:
+    async def a_node_provisioner_is_told_that_its_provider_is_not_served(self) -> None:
         provisioner = {
             "apiVersion": "forebay.dev/v1alpha1",
             "kind": "NodeProvisioner",
@@ -236,7 +236,7 @@ class RbacCase:
             "spec": {
                 "existingInstanceGroupNames": ["group-1"],
                 "minGPUUtilizationPercent": 80,
-                "provider": {"name": "webhook"},
+                "provider": {"name": "elsewhere"},
             },
         }
         path = f"{FOREBAY}/nodeprovisioners"
@@ -244,10 +244,9 @@ class RbacCase:
 
         async def is_told() -> bool:
             status = (await self.made.call("GET", f"{path}/groups")).get("status") or {}
-            # There is no account here, so its groups cannot be listed.
-            return "False" in {each["status"] for each in status.get("conditions", ())}
+            return "ProviderNotServed" in {each["reason"] for each in status.get("conditions", ())}
 
-        await until(is_told, "the NodeProvisioner says that its groups are not known")
+        await until(is_told, "the NodeProvisioner says that there is no such provider")
         await self.made.call("DELETE", f"{path}/groups")
 
     async def off(self) -> bool:

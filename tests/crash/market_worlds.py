@@ -165,8 +165,9 @@ class MarketOutcome(WorldOutcome):
             # A NodeProvisioner reports each change of its sizes, and its nodes are labelled, tainted and untainted.
             kube += 15 * records + 20 * starts
         if self.tailnet is not None:
-            # The Secret of the OAuth client, and what is noted of keys and devices.
-            kube += 15 * records
+            # The Secret of the OAuth client, and what is noted of keys and devices. After a failed join the Secret is
+            # read every ten seconds: it may have been corrected.
+            kube += 15 * records + 60
         yield from self.too_many_requests(kube, lambda sent: sent.url.startswith(SERVER) and not sent.is_lease)
         calls = (310 + 20 + 20) * markets + 10 * records + 8 * starts + faults
         if self.tailnet is not None:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Final
@@ -51,6 +52,8 @@ def run_again_and_again(
     command: "Command", arguments: argparse.Namespace, settings: "Settings", errors: tuple[type[Exception], ...]
 ) -> int:
     """Runs until interrupted. An error is shown in place of the output: the cluster may come back."""
+    # A shell that starts the command in the background has it ignore Ctrl-C, and there is no other end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         while True:
             buffer = _Buffer()

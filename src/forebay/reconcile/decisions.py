@@ -41,7 +41,8 @@ class ReportPool(msgspec.Struct, frozen=True, kw_only=True):
     hourly_cost: str
     resources: Mapping[str, int] = {}
     #: Offers of its class.
-    offers: int = 0
+    #: None: not known yet.
+    offers: int | None = None
     last_decisions: tuple[PoolDecision, ...] = ()
     reason: Reason
     sentence: str
@@ -57,7 +58,8 @@ class ReportClass(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...]
     active_nodes: int
     hourly_cost: str
-    offers: int
+    #: None: not known yet.
+    offers: int | None
     reason: Reason
     sentence: str
 

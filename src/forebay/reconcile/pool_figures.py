@@ -33,9 +33,11 @@ def gpu_totals(records: Iterable[GPUInstance]) -> Mapping[str, int]:
     return dict(sorted(found.items()))
 
 
-def offers_of(snapshot: Snapshot, node_class: str) -> int:
-    """Offers of all providers of the class, as far as they are known."""
-    return sum(len(source.offers or ()) for key, source in snapshot.sources.items() if key.node_class == node_class)
+def offers_of(snapshot: Snapshot, node_class: str, shown: int | None) -> int | None:
+    """Offers of all providers of the class; what is `shown` while one of them has not answered since the start."""
+    offers = [source.offers for key, source in snapshot.sources.items() if key.node_class == node_class]
+    known = [len(each) for each in offers if each is not None]
+    return sum(known) if len(known) == len(offers) else shown
 
 
 def last_decisions(shown: Sequence[PoolDecision], records: Iterable[GPUInstance]) -> tuple[PoolDecision, ...]:

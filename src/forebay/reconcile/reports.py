@@ -85,7 +85,7 @@ def report_pools(
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
         count, cost = totals[pool.key]
         status = pool.status or GPUNodePoolStatus()
-        offers = offers_of(snapshot, pool.spec.node_class_ref.name)
+        offers = offers_of(snapshot, pool.spec.node_class_ref.name, status.offers)
         decided = last_decisions(status.last_decisions, by_pool[pool.key])
         gpus = {name: str(total) for name, total in gpu_totals(by_pool[pool.key]).items()}
         shown = (status.node_count, status.hourly_cost, status.offers, status.last_decisions, status.resources)
@@ -137,7 +137,7 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
         count, cost = totals["", node_class.metadata.name]
-        offers = offers_of(snapshot, node_class.metadata.name)
+        offers = offers_of(snapshot, node_class.metadata.name, None if status is None else status.offers)
         shown = (status.active_nodes, status.hourly_cost, status.offers) if status is not None else None
         if conditions == current and shown == (count, cost.exact(), offers):
             continue
