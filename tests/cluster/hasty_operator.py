@@ -8,7 +8,8 @@ import os
 
 from forebay.kube.lease import Terms
 from forebay.settings import read_settings
-from forebay.wiring import configure_logging, run_operator
+from forebay.wiring.logs import configure_logging
+from forebay.wiring.operator import run_operator
 
 if __name__ == "__main__":
     duration = float(os.environ["HASTY_LEASE"])

@@ -12,7 +12,7 @@ from forebay.cli.demo.world import running_demo
 from forebay.cli.plan.inputs import read_snapshot
 from forebay.embedded.server import EmbeddedCluster
 from forebay.net.redaction import Redactor
-from forebay.wiring import handle_signals
+from forebay.wiring.signals import handle_signals
 
 
 @pytest.mark.real_time

@@ -3,7 +3,7 @@
 import pytest
 
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
-from forebay.wiring import check_settings
+from forebay.wiring.run_settings import check_settings
 
 
 def test_an_option_wins_over_the_environment_which_wins_over_the_default():

@@ -46,7 +46,8 @@ async def measure(arguments: argparse.Namespace, settings: Settings) -> "tuple[A
     from forebay.kube.connection import connected_client
     from forebay.kube.errors import NotFound
     from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
-    from forebay.wiring import cluster_config, configure_logging
+    from forebay.wiring.cluster import cluster_config
+    from forebay.wiring.logs import configure_logging
 
     run = new_run()
     name, labels = f"{arguments.prefix}{run}", {**labels_of(arguments), _RUN_LABEL: run}

@@ -28,7 +28,8 @@ from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
 from forebay.reporting.cluster_view import EventLine, JobView, Leader
 from forebay.settings import Settings
-from forebay.wiring import cluster_config, configure_logging
+from forebay.wiring.cluster import cluster_config
+from forebay.wiring.logs import configure_logging
 
 
 class ClusterReader:

@@ -20,7 +20,8 @@ async def read_checks(settings: Settings) -> "list[ProviderCheck]":
     from forebay.kube.errors import NotFound
     from forebay.kube.own_kinds import GPU_NODE_CLASSES
     from forebay.reporting.provider_checks import provider_checks
-    from forebay.wiring import cluster_config, configure_logging
+    from forebay.wiring.cluster import cluster_config
+    from forebay.wiring.logs import configure_logging
 
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)

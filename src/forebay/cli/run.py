@@ -12,7 +12,8 @@ from forebay.settings import Settings, SettingsError
 
 async def operate(settings: Settings) -> None:
     """Run the operator until SIGTERM or SIGINT. On either, work stops first, and then the lease is released."""
-    from forebay.wiring import configure_logging, run_operator
+    from forebay.wiring.logs import configure_logging
+    from forebay.wiring.operator import run_operator
 
     redactor = configure_logging(settings, level="info")
     operator = asyncio.ensure_future(run_operator(settings, os.environ, redactor))

@@ -28,7 +28,9 @@ async def read_status(settings: Settings) -> "ClusterStatus":
     from forebay.kube.types import NAMESPACES
     from forebay.reporting.cluster_view import cluster_now
     from forebay.reporting.status import ClusterStatus, ViewAge, status_fields
-    from forebay.wiring import cluster_config, cluster_problems, configure_logging, rules_of, watched_cluster
+    from forebay.wiring.cluster import cluster_config, cluster_problems, watched_cluster
+    from forebay.wiring.logs import configure_logging
+    from forebay.wiring.run_settings import rules_of
 
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)

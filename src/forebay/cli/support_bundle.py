@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.cli.plan.inputs import read_cluster
     from forebay.engine.support_bundle import SNAPSHOT_FILE, redacted_snapshot
     from forebay.reconcile.saved_snapshot import load_snapshot
-    from forebay.wiring import configure_logging
+    from forebay.wiring.logs import configure_logging
 
     path = Path(arguments.to)
     redactor = configure_logging(settings)

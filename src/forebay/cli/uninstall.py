@@ -27,7 +27,8 @@ async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Unins
     from forebay.cli.cluster_reader import ClusterReader, operator_namespace
     from forebay.install.uninstall import MachinesRunning, Uninstaller, UninstallError
     from forebay.kube.connection import connected_client
-    from forebay.wiring import cluster_config, configure_logging
+    from forebay.wiring.cluster import cluster_config
+    from forebay.wiring.logs import configure_logging
 
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)

@@ -15,7 +15,8 @@ async def cluster_version(settings: Settings) -> tuple[str, str | None]:
     """The version of the cluster's API server, and what is wrong with that version, if something is."""
     from forebay.kube.connection import connected_client
     from forebay.kube.versions import unsupported_text
-    from forebay.wiring import cluster_config, configure_logging
+    from forebay.wiring.cluster import cluster_config
+    from forebay.wiring.logs import configure_logging
 
     client = connected_client(cluster_config(settings, os.environ), configure_logging(settings))
     try:

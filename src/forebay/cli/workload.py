@@ -109,7 +109,8 @@ async def create_pods(client: "Client", run: str, labels: dict[str, str], argume
 
 async def work(arguments: argparse.Namespace, settings: Settings) -> None:
     from forebay.kube.connection import connected_client
-    from forebay.wiring import cluster_config, configure_logging
+    from forebay.wiring.cluster import cluster_config
+    from forebay.wiring.logs import configure_logging
 
     client = connected_client(cluster_config(settings, os.environ), configure_logging(settings))
     try:

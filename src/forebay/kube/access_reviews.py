@@ -1,4 +1,4 @@
-"""Reviews by the API server: whose token is this, and may they read a path?"""
+"""Reviews by the API server: whose token is this, and may they read a path or use a kubelet?"""
 
 from typing import Final
 
@@ -62,11 +62,17 @@ async def user_of_token(client: Client, token: str) -> ReviewedUser | None:
 
 async def may_get(client: Client, user: ReviewedUser, path: str) -> bool:
     """Whether the user may `get` a non-resource URL."""
-    spec = {
-        **msgspec.to_builtins(user, str_keys=True),
-        "user": user.username,
-        "nonResourceAttributes": {"path": path, "verb": "get"},
-    }
+    return await _allowed(client, user, {"nonResourceAttributes": {"path": path, "verb": "get"}})
+
+
+async def may_use_kubelet(client: Client, user: ReviewedUser, verb: str, node: str) -> bool:
+    """Whether the user may do that with the kubelet of a node, as kubelets themselves ask."""
+    attributes = {"verb": verb, "version": "v1", "resource": "nodes", "subresource": "proxy", "name": node}
+    return await _allowed(client, user, {"resourceAttributes": attributes})
+
+
+async def _allowed(client: Client, user: ReviewedUser, attributes: dict[str, object]) -> bool:
+    spec = {**msgspec.to_builtins(user, str_keys=True), "user": user.username, **attributes}
     del spec["username"]
     review = await client.create(_ACCESS_REVIEWS, {"metadata": {}, "spec": spec})
     return review.status.allowed and not review.status.denied

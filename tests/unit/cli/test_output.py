@@ -10,7 +10,7 @@ from forebay.cli import main
 from forebay.cli.output import print_document, print_line, print_paragraph, print_table
 from forebay.cli.plan.view import _print, console
 from forebay.settings import Settings
-from forebay.wiring import configure_logging
+from forebay.wiring.logs import configure_logging
 
 
 def test_a_table_is_neither_truncated_nor_wrapped_where_a_program_reads_it(capsys):

@@ -96,7 +96,7 @@ _WRONG_AGES: Final = "The ages that kubectl shows are wrong at this speed: kubec
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.simulate import paced_time, virtual_time
-    from forebay.wiring import configure_logging
+    from forebay.wiring.logs import configure_logging
 
     check(arguments)
     # Simulated faults are shown in the demo itself; only errors of the demo's own code are logged.

@@ -122,7 +122,7 @@ async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: 
     from forebay.cli.budgets.waits import read_budget_waits
     from forebay.net import clock
     from forebay.reporting.cluster_view import ClusterView, cluster_now, operator_running, pods_by_node
-    from forebay.wiring import rules_of
+    from forebay.wiring.run_settings import rules_of
 
     records = await reader.records()
     names = {name for name in (each.node_name for each in records or ()) if name is not None}

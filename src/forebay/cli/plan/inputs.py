@@ -36,7 +36,9 @@ from forebay.reconcile.saved_pods import NotASnapshot
 from forebay.reconcile.saved_snapshot import is_snapshot, load_snapshot
 from forebay.reconcile.snapshot import Snapshot
 from forebay.settings import Settings, SettingsError
-from forebay.wiring import cluster_config, configure_logging, rules_of
+from forebay.wiring.cluster import cluster_config
+from forebay.wiring.logs import configure_logging
+from forebay.wiring.run_settings import rules_of
 
 _GZIP: Final = b"\x1f\x8b"
 #: Bytes of a table after unpacking: a few times what the largest price lists have.

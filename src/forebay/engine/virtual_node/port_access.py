@@ -1,13 +1,14 @@
 """Who may use the port of the virtual node: whom the cluster would let use a kubelet, by their client certificate."""
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
 from forebay.api.meta import Object
 from forebay.api.names import VIRTUAL_NODE
+from forebay.kube.access_reviews import ReviewedUser, may_use_kubelet
 from forebay.kube.client import Client
 from forebay.kube.errors import KubeError
 from forebay.kube.resources import Resource
@@ -21,24 +22,12 @@ _DENIED_FOR: Final = 30.0
 _MOST_REMEMBERED: Final = 1000
 
 
-class AccessReview(Object):
-    status: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
 class TrustedAuthorities(Object):
     """What the API server publishes of the authorities that it accepts clients of."""
 
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-_REVIEWS: Final = Resource(
-    group="authorization.k8s.io",
-    version="v1",
-    plural="subjectaccessreviews",
-    kind="SubjectAccessReview",
-    namespaced=False,
-    type=AccessReview,
-)
 _CONFIG_MAPS: Final = Resource(
     group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True, type=TrustedAuthorities
 )
@@ -82,11 +71,8 @@ class PortAccess:
         return answer
 
     async def _ask(self, who: PeerCertificate, verb: str) -> str | None:
-        attributes = {"verb": verb, "version": "v1", "resource": "nodes", "subresource": "proxy", "name": VIRTUAL_NODE}
         # Whoever has shown a valid certificate is in this group too.
-        groups = [*who.organizations, "system:authenticated"]
-        spec = {"user": who.common_name, "groups": groups, "resourceAttributes": attributes}
-        found = await self._client.create(_REVIEWS, {"metadata": {}, "spec": spec})
-        if found.status.get("allowed") is True and not found.status.get("denied"):
+        user = ReviewedUser(username=who.common_name, groups=(*who.organizations, "system:authenticated"))
+        if await may_use_kubelet(self._client, user, verb, VIRTUAL_NODE):
             return None
         return f"Forbidden (user={who.common_name}, verb={verb}, resource=nodes, subresource=proxy)"

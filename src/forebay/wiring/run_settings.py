@@ -1,0 +1,129 @@
+"""What the settings of `run` mean: rules, intervals and addresses. Every mistake is a `SettingsError`."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from forebay.api.names import OPERATOR_NAMESPACE
+from forebay.api.values import NotADuration, duration
+from forebay.engine.loop import LoopTiming
+from forebay.model.quantities import UsdPerHour
+from forebay.offload.departure import OffloadRules
+from forebay.reconcile.snapshot import OperatorRules
+from forebay.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from forebay.web.ports import Ports
+
+_MOST_DIGITS: Final = 9
+_SHORTEST_INTERVAL: Final = timedelta(seconds=1)
+_LARGEST_PORT: Final = 65535
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`; `:port` means every interface, as in Go."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not _is_host(host) or not (port.isascii() and port.isdecimal() and int(port) <= _LARGEST_PORT):
+        raise SettingsError(f"{text!r} is not an address to listen on; give host:port or :port")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (a pod's probes come from outside)
+
+
+def _is_host(text: str) -> bool:
+    if text.startswith("[") and text.endswith("]"):
+        return True
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return not set(text) & set("[]:/@ ")
+
+
+def check_settings(settings: Settings) -> None:
+    """Raises one `SettingsError` that lists everything that is wrong with the settings of `run`."""
+    durations = ("idle_delay", "adoption_grace", "power_on_interval", "scale_down_interval", "max_pending_time")
+    addresses = ("health_server_address", "metrics_bind_address", "web_address", "log_server_address")
+    checks: tuple[Callable[[], object], ...] = (
+        *(partial(_duration, name, getattr(settings, name)) for name in durations),
+        partial(_count, "pending_job_threshold", settings.pending_job_threshold),
+        partial(_price, "max_gpu_price", settings.max_gpu_price),
+        partial(timing_of, settings),
+        *(partial(listen_address, text) for name in addresses if (text := getattr(settings, name)) != "0"),
+    )
+    problems = []
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            problems.append(str(error))
+    if problems:
+        raise SettingsError("; ".join(problems))
+
+
+def ports_of(settings: Settings) -> "Ports":
+    """The ports that settings state. Raises `SettingsError` for an address that cannot be parsed."""
+    from forebay.web.ports import Address, Ports  # noqa: PLC0415 (brings aiohttp's server)
+
+    def address(text: str) -> Address | None:
+        return None if text == "0" else Address(*listen_address(text))
+
+    directory = settings.metrics_cert_path
+    names = (settings.metrics_cert_name, settings.metrics_cert_key)
+    return Ports(
+        health=Address(*listen_address(settings.health_server_address)),
+        metrics=address(settings.metrics_bind_address),
+        metrics_secure={"auto": None, "true": True, "false": False}[settings.metrics_secure],
+        web=address(settings.web_address),
+        certificate=None if directory is None else (Path(directory) / names[0], Path(directory) / names[1]),
+    )
+
+
+def rules_of(settings: Settings) -> OperatorRules:
+    """The rules that settings state. Raises `SettingsError` for a value that cannot be parsed."""
+    resources = (settings.gpu_resources or "").replace(",", " ").split()
+    return OperatorRules(
+        namespace=settings.namespace or OPERATOR_NAMESPACE,
+        gpu_resources=frozenset(resources) or None,
+        budgets=settings.budgets == "on",
+        idle_delay=_duration("idle_delay", settings.idle_delay),
+        adoption_grace=_duration("adoption_grace", settings.adoption_grace),
+        power_on_interval=_duration("power_on_interval", settings.power_on_interval),
+        scale_down_interval=_duration("scale_down_interval", settings.scale_down_interval),
+        offload=OffloadRules(
+            max_pending=_duration("max_pending_time", settings.max_pending_time),
+            pending_threshold=_count("pending_job_threshold", settings.pending_job_threshold),
+            max_gpu_price=_price("max_gpu_price", settings.max_gpu_price),
+        ),
+    )
+
+
+def timing_of(settings: Settings) -> LoopTiming:
+    """The intervals that settings state. Raises `SettingsError` for a value that cannot be parsed."""
+    interval = _duration("reconcile_interval", settings.reconcile_interval)
+    if interval < _SHORTEST_INTERVAL:
+        raise SettingsError(f"--reconcile-interval: {settings.reconcile_interval!r} is less than a second")
+    return LoopTiming(resync=interval.total_seconds())
+
+
+def _duration(setting: str, text: str) -> timedelta:
+    try:
+        return duration(text)
+    except NotADuration as error:
+        raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+
+
+def _count(setting: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not a whole number")
+    return int(text)
+
+
+def _price(setting: str, text: str) -> UsdPerHour:
+    try:
+        price = UsdPerHour(text)
+    except ValueError as error:
+        raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+    if price <= UsdPerHour.zero():
+        raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not more than 0")
+    return price
