@@ -4,11 +4,9 @@ import asyncio
 
 from forebay.simulate.market_goods import Sku
 from tests.engine.market_world import cloud_operator, clouds, market
+from tests.engine.serving_pool import SKU, change_labels, drained, replacing, served, serving
 from tests.engine.test_markets import until
-from tests.engine.test_pools_at_work import change_labels, replicas, serving
 from tests.engine.test_static_capacity import change, ready
-
-SKU = Sku(instance_type="l40s.4x", gpus=4, gpu_type="L40S", hourly_price="2.40", region="west", boot=60, driver=10)
 
 
 async def watch(cloud, seconds):
@@ -18,114 +16,73 @@ async def watch(cloud, seconds):
         await asyncio.sleep(1)
 
 
-def replacing(cloud, name):
-    conditions = cloud.world.record(name)["status"]["conditions"]
-    found = [each for each in conditions if each["type"] == "Replacement"]
-    return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else None
-
-
 async def test_a_drifted_node_is_drained_when_its_replacement_is_ready():
-    async with clouds(market("alpha", SKU)) as cloud:
-        cloud.pool("alpha")
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            replicas(cloud)
-            await until(lambda: serving(cloud))
-            (old,) = serving(cloud)
-            change_labels(cloud, tier="new")
-            await until(lambda: len(cloud.running) == 2, 30)
-            (new,) = set(cloud.world.states()) - {old}
-            assert cloud.world.record(new)["spec"]["replaces"][0]["name"] == old
-            assert f"It replaces {old}" in cloud.world.record(new)["spec"]["why"]
-            await asyncio.sleep(5)
-            assert serving(cloud) == {old}, "its pods run on while the replacement boots"
-            assert cloud.world.state(old) == "Ready"
-            status, reason, message = replacing(cloud, old)
-            assert (status, reason) == ("True", "ReplacementNeeded")
-            assert f"Waiting until its replacement {new} is Ready" in message
-            gaps = []
-            watching = asyncio.create_task(watch(cloud, gaps))
-            await until(lambda: serving(cloud) == {new})
-            watching.cancel()
-            assert len(gaps) < 20, "the time of an eviction, not of a boot"
-            await until(lambda: cloud.world.state(old) == "Gone")
-            ended = next(
-                each for each in cloud.world.record(old)["status"]["transitions"] if each["state"] == "Draining"
-            )
-            assert ended["reason"] == "Drifted"
-            assert f"Its replacement {new} is Ready." in ended["message"]
-            await asyncio.sleep(1200)
-            assert serving(cloud) == {new}
-            assert len(cloud.running) == 1
+    async with served() as (cloud, old):
+        change_labels(cloud, tier="new")
+        await until(lambda: len(cloud.running) == 2, 30)
+        (new,) = set(cloud.world.states()) - {old}
+        assert cloud.world.record(new)["spec"]["replaces"][0]["name"] == old
+        assert f"It replaces {old}" in cloud.world.record(new)["spec"]["why"]
+        await asyncio.sleep(5)
+        assert serving(cloud) == {old}, "its pods run on while the replacement boots"
+        assert cloud.world.state(old) == "Ready"
+        status, reason, message = replacing(cloud, old)
+        assert (status, reason) == ("True", "ReplacementNeeded")
+        assert f"Waiting until its replacement {new} is Ready" in message
+        gaps = []
+        watching = asyncio.create_task(watch(cloud, gaps))
+        await until(lambda: serving(cloud) == {new})
+        watching.cancel()
+        assert len(gaps) < 20, "the time of an eviction, not of a boot"
+        await until(lambda: cloud.world.state(old) == "Gone")
+        ended = drained(cloud, old)
+        assert ended["reason"] == "Drifted"
+        assert f"Its replacement {new} is Ready." in ended["message"]
+        await asyncio.sleep(1200)
+        assert serving(cloud) == {new}
+        assert len(cloud.running) == 1
 
 
 async def test_an_expired_node_is_replaced_first():
-    async with clouds(market("alpha", SKU)) as cloud:
-        cloud.pool("alpha", disruption={"consolidateAfter": "30s", "expireAfter": "1h"})
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            replicas(cloud)
-            await until(lambda: serving(cloud))
-            (old,) = serving(cloud)
-            await until(lambda: len(cloud.running) == 2, 3700)
-            assert serving(cloud) == {old}
-            await until(lambda: serving(cloud) and old not in serving(cloud), 300)
-            await until(lambda: cloud.world.state(old) == "Gone")
-            assert ("GPUInstance", old, "Expired") in cloud.world.events()
+    async with served(disruption={"consolidateAfter": "30s", "expireAfter": "1h"}) as (cloud, old):
+        await until(lambda: len(cloud.running) == 2, 3700)
+        assert serving(cloud) == {old}
+        await until(lambda: serving(cloud) and old not in serving(cloud), 300)
+        await until(lambda: cloud.world.state(old) == "Gone")
+        assert ("GPUInstance", old, "Expired") in cloud.world.events()
 
 
 async def test_where_limits_leave_no_room_for_two_the_node_is_drained_first():
-    async with clouds(market("alpha", SKU)) as cloud:
-        cloud.pool("alpha")
-        change(cloud, limits={"maxNodes": 1})
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            replicas(cloud)
-            await until(lambda: serving(cloud))
-            (old,) = serving(cloud)
-            change_labels(cloud, tier="new")
-            await until(lambda: serving(cloud) and old not in serving(cloud))
-            ended = next(
-                each for each in cloud.world.record(old)["status"]["transitions"] if each["state"] == "Draining"
-            )
-            assert "Limits leave no room for a replacement beside it" in ended["message"]
+    async with served(spec={"limits": {"maxNodes": 1}}) as (cloud, old):
+        change_labels(cloud, tier="new")
+        await until(lambda: serving(cloud) and old not in serving(cloud))
+        ended = drained(cloud, old)
+        assert "Limits leave no room for a replacement beside it" in ended["message"]
 
 
 async def test_a_drifted_node_without_a_possible_replacement_keeps_its_pods_and_says_why():
-    async with clouds(market("alpha", SKU)) as cloud:
-        cloud.pool("alpha")
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            replicas(cloud)
-            await until(lambda: serving(cloud))
-            (old,) = serving(cloud)
-            cloud.markets["alpha"].restock("l40s.4x", 0)
-            await asyncio.sleep(120)
-            change_labels(cloud, tier="new")
-            await asyncio.sleep(600)
-            assert serving(cloud) == {old}
-            status, reason, message = replacing(cloud, old)
-            assert (status, reason) == ("False", "ReplacementUnavailable")
-            assert "Its pods run on, because nothing can take its place" in message
-            cloud.markets["alpha"].restock("l40s.4x", 1)
-            await until(lambda: serving(cloud) and old not in serving(cloud))
+    async with served() as (cloud, old):
+        cloud.markets["alpha"].restock("l40s.4x", 0)
+        await asyncio.sleep(120)
+        change_labels(cloud, tier="new")
+        await asyncio.sleep(600)
+        assert serving(cloud) == {old}
+        status, reason, message = replacing(cloud, old)
+        assert (status, reason) == ("False", "ReplacementUnavailable")
+        assert "Its pods run on, because nothing can take its place" in message
+        cloud.markets["alpha"].restock("l40s.4x", 1)
+        await until(lambda: serving(cloud) and old not in serving(cloud))
 
 
 async def test_a_template_that_is_changed_back_needs_no_replacement():
-    async with clouds(market("alpha", SKU)) as cloud:
-        cloud.pool("alpha")
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            replicas(cloud)
-            await until(lambda: serving(cloud))
-            (old,) = serving(cloud)
-            change_labels(cloud, tier="new")
-            await until(lambda: len(cloud.running) == 2, 30)
-            pool = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
-            cloud.world.change(pool, "alpha", lambda each: each["spec"].update(template={}), "kube-system")
-            await until(lambda: len(cloud.running) == 1, 300)
-            assert serving(cloud) == {old}
-            assert replacing(cloud, old)[:2] == ("False", "NotNeeded")
+    async with served() as (cloud, old):
+        change_labels(cloud, tier="new")
+        await until(lambda: len(cloud.running) == 2, 30)
+        pool = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        cloud.world.change(pool, "alpha", lambda each: each["spec"].update(template={}), "kube-system")
+        await until(lambda: len(cloud.running) == 1, 300)
+        assert serving(cloud) == {old}
+        assert replacing(cloud, old)[:2] == ("False", "NotNeeded")
 
 
 async def test_a_static_node_without_pods_is_replaced_first_when_it_drifts():
@@ -144,35 +101,21 @@ async def test_a_static_node_without_pods_is_replaced_first_when_it_drifts():
 
 
 async def test_a_machine_that_is_taken_back_in_ten_minutes_is_replaced_first():
-    async with clouds(market("alpha", SKU)) as cloud:
-        cloud.pool("alpha")
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            replicas(cloud)
-            await until(lambda: serving(cloud))
-            (old,) = serving(cloud)
-            (instance,) = cloud.running
-            cloud.markets["alpha"].reclaim(instance, notice=600)
-            await until(lambda: len(cloud.running) == 2, 60)
-            assert serving(cloud) == {old}
-            assert replacing(cloud, old)[:2] == ("True", "Reclaimed")
-            await until(lambda: serving(cloud) and old not in serving(cloud), 300)
-            ended = next(
-                each for each in cloud.world.record(old)["status"]["transitions"] if each["state"] == "Draining"
-            )
-            assert ended["reason"] == "Reclaimed"
+    async with served() as (cloud, old):
+        (instance,) = cloud.running
+        cloud.markets["alpha"].reclaim(instance, notice=600)
+        await until(lambda: len(cloud.running) == 2, 60)
+        assert serving(cloud) == {old}
+        assert replacing(cloud, old)[:2] == ("True", "Reclaimed")
+        await until(lambda: serving(cloud) and old not in serving(cloud), 300)
+        ended = drained(cloud, old)
+        assert ended["reason"] == "Reclaimed"
 
 
 async def test_a_machine_that_is_taken_back_before_a_replacement_is_ready_is_drained_in_time():
     slow = Sku(instance_type="l40s.4x", gpus=4, gpu_type="L40S", hourly_price="2.40", boot=280, driver=10)
-    async with clouds(market("alpha", slow)) as cloud:
-        cloud.pool("alpha")
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            replicas(cloud)
-            await until(lambda: serving(cloud))
-            (old,) = serving(cloud)
-            (instance,) = cloud.running
-            cloud.markets["alpha"].reclaim(instance, notice=240)
-            await until(lambda: cloud.world.state(old) in {"Draining", "Terminating"}, 200)
-            await until(lambda: serving(cloud) and old not in serving(cloud), 600)
+    async with served(slow) as (cloud, old):
+        (instance,) = cloud.running
+        cloud.markets["alpha"].reclaim(instance, notice=240)
+        await until(lambda: cloud.world.state(old) in {"Draining", "Terminating"}, 200)
+        await until(lambda: serving(cloud) and old not in serving(cloud), 600)
