@@ -1,6 +1,8 @@
 # The whole contributor interface. `make help` lists it.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
+# Where this is set, each of the hundreds of processes that tests start compiles the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

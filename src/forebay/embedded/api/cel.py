@@ -10,6 +10,8 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from forebay.embedded.api.failures import shown
 from forebay.embedded.api.objects import Json
 from forebay.model.notation import InvalidQuantity, Quantity
@@ -21,6 +23,8 @@ _KEYWORDS = frozenset(
         *("import", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
     )
 )
+#: cel-python needs milliseconds for a rule, and most writes ask what was asked before.
+_MOST_VERDICTS = 2000
 _ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
 
 
@@ -86,9 +90,20 @@ class CompiledRule:
         self._expression: str = rule.get("messageExpression", "")
         if self._expression:
             _program(self._expression)
+        #: By schema, value and value before.
+        self._verdicts: dict[tuple[bytes, bytes, bytes], str | None] = {}
 
     def violation(self, schema: Json, value: Any, old: Any = None) -> str | None:
-        """The message where the value violates the rule, else None."""
+        """The message where the value violates the rule, else None. The same question is evaluated once."""
+        encode = msgspec.json.encode
+        question = (_text(schema), encode(value), encode(old) if self.is_transition else b"")
+        if question not in self._verdicts:
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[question] = self._judge(schema, value, old)
+        return self._verdicts[question]
+
+    def _judge(self, schema: Json, value: Any, old: Any) -> str | None:
         try:
             names = {"self": _to_cel(schema, value)}
             if self.is_transition:
@@ -107,6 +122,19 @@ class CompiledRule:
             return str(_evaluate(self._expression, names))
         except BadRule:
             return self._message
+
+
+#: Texts of schemas by identity; with the schemas, so that no other gets the identity of one.
+_texts: dict[int, tuple[Json, bytes]] = {}
+
+
+def _text(schema: Json) -> bytes:
+    """The schema as bytes that are made once: it is large, and nobody changes it."""
+    if id(schema) not in _texts:
+        if len(_texts) >= _MOST_VERDICTS:
+            _texts.clear()
+        _texts[id(schema)] = (schema, msgspec.json.encode(schema))
+    return _texts[id(schema)][1]
 
 
 _compiled: dict[str, CompiledRule] = {}

@@ -257,3 +257,20 @@ def test_a_changed_schema_does_not_change_stored_objects():
 
     assert stored["spec"] == {}
     assert store.get(kind, "default", "t")["spec"] == {"size": 3}
+
+
+def test_a_rule_gives_each_value_its_own_verdict_however_often_it_is_asked():
+    rule = cel.CompiledRule({"rule": "self.size >= oldSelf.size", "message": "it only grows"})
+    shape = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    small, large = {"size": 1}, {"size": 2}
+    for _ in range(2):
+        assert rule.violation(shape, large, small) is None
+        assert rule.violation(shape, small, large) == "it only grows"
+
+
+def test_the_same_rule_in_another_schema_is_another_question():
+    rule = cel.CompiledRule({"rule": "self == 1.0"})
+    for _ in range(2):
+        assert rule.violation({"type": "number"}, 1) is None
+        assert rule.violation({"type": "string"}, "1") is not None
+    assert rule.violation({"type": "integer"}, 2) is not None
