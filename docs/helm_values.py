@@ -100,13 +100,18 @@ def _setting(setting: Setting) -> Schema:
     return rule | {"description": f"{setting.description}{default}"}
 
 
-def _machine_field(path: tuple[str, ...]) -> Schema:
+def _machine() -> Schema:
+    """One machine of a GPUNodeClass."""
     (node_class,) = (each for each in custom_resource_definitions() if each["spec"]["names"]["kind"] == "GPUNodeClass")
     spec = node_class["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    found: Schema = spec["properties"]["providers"]["items"]["properties"]["machines"]["items"]
+    machine: Schema = spec["properties"]["providers"]["items"]["properties"]["machines"]["items"]
+    return machine
+
+
+def _field(schema: Schema, path: tuple[str, ...]) -> Schema:
     for name in path:
-        found = found["properties"][name]
-    return found
+        schema = schema["properties"][name]
+    return schema
 
 
 def _plain(schema: Schema) -> Schema:
@@ -122,11 +127,11 @@ def _plain(schema: Schema) -> Schema:
 
 def _group() -> Schema:
     """One item of `nodeGroups`. Its keys become environment variables: `bootTimeout` becomes `..._BOOT_TIMEOUT`."""
-    properties: dict[str, Schema] = {}
+    machine, properties = _machine(), dict[str, Schema]()
     for suffix, variable in VARIABLES.items():
         name = camel(suffix.removeprefix("_").lower())
         rule = _RULES.get(name)
-        field = _plain(_machine_field(variable.path))
+        field = _plain(_field(machine, variable.path))
         if rule is not None:
             field = {key: field[key] for key in ("description", "default") if key in field} | rule
         if rule is _SECRET_KEY:
