@@ -14,6 +14,7 @@ from tests.cluster.operators import OperatorProcess
 from tests.cluster.remote_stories import RemoteJobs, all_of, reasons, until
 from tests.cluster.test_offload import JOBS, KEY, PODS, configure
 from tests.cluster.test_rbac import account_of
+from tests.cluster.unpaced_runpod import NAME, installed
 from tests.cluster.worlds import install_definitions
 from tests.contract.providers.runpod.server import RunpodCloud, gpu
 from tests.rig import Rig, Tier
@@ -168,10 +169,11 @@ async def test_remote_jobs_behave_as_kubernetes_asks_of_jobs(own_cluster):
     rig = own_cluster
     cloud = RunpodCloud(gpu("NVIDIA A40", price="0.39", memory=48, boot=1), key=KEY, enforces_limits=False)
     kubeconfig = await asyncio.to_thread(account_of, rig, "--secret", "runpod", "--offload", "on")
-    operator = OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE)
+    environment = installed(rig.directory / "beside")
+    operator = OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE, environment)
     jobs = RemoteJobs(rig, cloud)
     async with serving(cloud.answer) as base:
-        await asyncio.to_thread(configure, rig, base)
+        await asyncio.to_thread(configure, rig, base, NAME)
         operator.start()
         try:
             await until(operator.is_ready, "the operator is ready")
