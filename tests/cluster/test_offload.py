@@ -45,11 +45,11 @@ def job(name: str, *, runs: str, exit_code: int = 0, **spec: Any) -> dict[str, A
     return {"metadata": metadata, "spec": {"backoffLimit": 0, "template": template, **spec}}
 
 
-def configure(rig: Rig, base: str) -> None:
+def configure(rig: Rig, base: str, provider: str = "runpod") -> None:
     data = {"key": base64.b64encode(KEY.encode()).decode()}
     secrets = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets"
     rig.call("POST", secrets, {"metadata": {"name": "runpod"}, "data": data})
-    entry = {"name": "runpod", "endpoint": base, "credentialsRef": {"name": "runpod", "key": "key"}}
+    entry = {"name": provider, "endpoint": base, "credentialsRef": {"name": "runpod", "key": "key"}}
     header = {"apiVersion": "forebay.dev/v1alpha1", "metadata": {"name": "runpod"}}
     rig.call("POST", f"{FOREBAY}/gpunodeclasses", {**header, "kind": "GPUNodeClass", "spec": {"providers": [entry]}})
     pool = {**header, "kind": "GPUNodePool", "spec": {"nodeClassRef": {"name": "runpod"}}}

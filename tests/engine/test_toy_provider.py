@@ -91,12 +91,13 @@ class ToyWorld:
         return Response(200, Headers({}), json.dumps(self.machines).encode())
 
 
-def install(folder, *entry_points):
+def install(folder, *entry_points, name="toy_cloud"):
     """A distribution as pip would leave it behind."""
-    (folder / "toy_cloud.py").write_text(textwrap.dedent(MODULE))
-    info = folder / "toy_cloud-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-cloud\nVersion: 1.0\n")
+    if name == "toy_cloud":
+        (folder / "toy_cloud.py").write_text(textwrap.dedent(MODULE))
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     lines = ["[forebay.providers]", *entry_points]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 

@@ -1,6 +1,10 @@
 """Client-side rate limit: a token bucket, and the limits that the server announces in headers."""
 
 import asyncio
+import itertools
+from bisect import insort
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from forebay.net import clock
 from forebay.net.server_hints import retry_after, windows
@@ -11,17 +15,40 @@ _UNAVAILABLE = 503
 
 #: Longest pause that a server can ask for, in seconds.
 _MAX_PAUSE = 3600.0
+_PAUSED = "the server asked for a pause"
+_CROWDED = "too many requests are queued"
+
+
+class Lane(NamedTuple):
+    """Requests that wait in one queue. Of several lanes in which requests wait, each is served by its share."""
+
+    name: str
+    share: float = 1.0
+
+
+_ONLY_LANE: Final = Lane("")
 
 
 class RateBudget:
-    """A transport that sends at most `burst + qps * t` requests in any `t` seconds, first come, first served.
+    """A transport that sends at most `burst + qps * t` requests in any `t` seconds.
+
+    Within a lane: first come, first served. Between lanes: by their shares, so that a crowd in one delays no other for
+    long. Without `lane_of` there is one.
 
     `Retry-After` on a 429 or 503 pauses all requests. So do `RateLimit` headers (the present and earlier forms of the
     IETF draft, and `X-RateLimit-*`) when a quota is used up. A request that would wait longer than `longest_wait`
     raises `NeverSent`, at once if that is already known.
     """
 
-    def __init__(self, inner: Transport, *, qps: float, burst: int, longest_wait: float = 30.0) -> None:
+    def __init__(
+        self,
+        inner: Transport,
+        *,
+        qps: float,
+        burst: int,
+        longest_wait: float = 30.0,
+        lane_of: Callable[[Request], Lane] | None = None,
+    ) -> None:
         if qps <= 0 or burst < 1:
             raise ValueError("a rate budget needs qps > 0 and burst >= 1")
         self._inner = inner
@@ -33,9 +60,13 @@ class RateBudget:
         self._paused_until = float("-inf")
         self._quotas: dict[str, _Quota] = {}
         self._in_flight = 0
-        self._queued = 0
-        # asyncio.Lock wakes its waiters in order of arrival: the lock is the queue.
-        self._lock = asyncio.Lock()
+        self._lane_of = lane_of
+        #: Requests that wait, the next one first.
+        self._queue: list[_Turn] = []
+        self._arrivals = itertools.count()
+        #: Place of the request that was sent last, and of the last request of each lane.
+        self._served = 0.0
+        self._last_places: dict[str, float] = {}
         self._changed = asyncio.Event()
 
     async def request(self, request: Request) -> Response:
@@ -54,18 +85,43 @@ class RateBudget:
     async def _wait_for_token(self, request: Request) -> None:
         loop = asyncio.get_running_loop()
         arrived = loop.time()
-        self._refuse_if_too_long(request, self._ready_at(arrived) + self._queued * self._interval - arrived)
-        self._queued += 1
+        turn = self._turn(_ONLY_LANE if self._lane_of is None else self._lane_of(request))
+        before = sum(each < turn for each in self._queue)
+        self._refuse_if_too_long(request, self._ready_at(arrived) + before * self._interval - arrived)
+        self._last_places[turn.lane] = turn.place
+        insort(self._queue, turn)
         try:
-            async with self._lock:
-                while (ready := self._ready_at(loop.time())) > loop.time():
-                    self._refuse_if_too_long(request, ready - arrived)
+            if self._queue[0] is turn and len(self._queue) > 1:
+                # Whoever was the next one is not any more.
+                self._changed.set()
+            while (ready := self._when(turn, loop.time())) is None or ready > loop.time():
+                if ready is not None:
+                    self._refuse_if_too_long(request, ready - arrived, loop.time() - arrived)
                     await self._until(ready)
-                self._full_at = max(self._full_at, loop.time()) + self._interval
-                for quota in self._quotas.values():
-                    quota.left -= 1
+                elif not await turn.is_next_before(arrived + self._longest_wait + self._interval):
+                    raise self._refused(request, loop.time() - arrived, _CROWDED)
+            self._served = turn.place
+            self._full_at = max(self._full_at, loop.time()) + self._interval
+            for quota in self._quotas.values():
+                quota.left -= 1
         finally:
-            self._queued -= 1
+            self._queue.remove(turn)
+            if self._queue:
+                self._queue[0].next.set()
+
+    def _turn(self, lane: Lane) -> "_Turn":
+        """The place of a request that comes now: one share after the last one of its lane, or after what is served."""
+        if not self._queue:
+            self._last_places.clear()
+        last = max(self._last_places.get(lane.name, 0.0), self._served)
+        return _Turn(last + 1.0 / lane.share, next(self._arrivals), lane.name)
+
+    def _when(self, turn: "_Turn", now: float) -> float | None:
+        """When the request may be sent; None while others come before it."""
+        if self._queue[0] is not turn:
+            turn.next.clear()
+            return None
+        return self._ready_at(now)
 
     def _ready_at(self, now: float) -> float:
         """Earliest time at which the next request may be sent, as far as known at `now`."""
@@ -82,19 +138,21 @@ class RateBudget:
         finally:
             timer.cancel()
 
-    def _refuse_if_too_long(self, request: Request, wait: float) -> None:
+    def _refuse_if_too_long(self, request: Request, wait: float, waited: float = 0.0) -> None:
         if wait > self._longest_wait:
-            why = "the server asked for a pause" if wait > self._own_wait() else "too many requests are queued"
-            raise NeverSent(
-                f"{request}: the rate limit would delay the request by {wait:.0f} s, "
-                f"more than {self._longest_wait:g} s ({why})",
-                request,
-                lasting=True,
-            )
+            raise self._refused(request, wait, _PAUSED if wait > waited + self._own_wait() else _CROWDED)
+
+    def _refused(self, request: Request, wait: float, why: str) -> NeverSent:
+        return NeverSent(
+            f"{request}: the rate limit would delay the request by {wait:.0f} s, "
+            f"more than {self._longest_wait:g} s ({why})",
+            request,
+            lasting=True,
+        )
 
     def _own_wait(self) -> float:
         now = asyncio.get_running_loop().time()
-        return max(0.0, self._full_at - self._tolerance - now) + (self._queued + 1) * self._interval
+        return max(0.0, self._full_at - self._tolerance - now) + (len(self._queue) + 1) * self._interval
 
     def _read_limits(self, response: Response) -> None:
         now, date = asyncio.get_running_loop().time(), clock.now()
@@ -107,6 +165,30 @@ class RateBudget:
             left = window.remaining - self._in_flight
             self._quotas[window.name] = _Quota(left, now + min(window.resets_in, _MAX_PAUSE))
         self._changed.set()
+
+
+class _Turn:
+    """A request that waits."""
+
+    __slots__ = ("arrival", "lane", "next", "place")
+
+    def __init__(self, place: float, arrival: int, lane: str) -> None:
+        self.place = place
+        self.arrival = arrival
+        self.lane = lane
+        #: Set when it may have become the next one.
+        self.next = asyncio.Event()
+
+    def __lt__(self, other: "_Turn") -> bool:
+        return (self.place, self.arrival) < (other.place, other.arrival)
+
+    async def is_next_before(self, deadline: float) -> bool:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.next.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class _Quota:

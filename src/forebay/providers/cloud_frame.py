@@ -7,7 +7,8 @@ from typing import Final, Protocol, TypeVar
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.parts import SecretKeyRef
 from forebay.model.sources import Capabilities, Check
-from forebay.net.transport import Transport
+from forebay.net.rate_budget import Lane
+from forebay.net.transport import Request, Transport
 from forebay.providers.base import Provider, ProviderError, Rejected, Unavailable
 from forebay.providers.pacing import paced
 from forebay.providers.plugin import ProviderContext
@@ -72,14 +73,17 @@ class _MakesProvider(Protocol):
 
 
 def builder(
-    make: _MakesProvider, capabilities: Capabilities, base: str
+    make: _MakesProvider,
+    capabilities: Capabilities,
+    base: str,
+    lane_of: Callable[[Request], Lane] | None = None,
 ) -> Callable[[Entry, ProviderContext], Provider]:
-    """`ProviderPlugin.build` of a cloud whose public API is at `base`."""
+    """`ProviderPlugin.build` of a cloud whose public API is at `base`. `lane_of` is as for `paced`."""
 
     def build(entry: Entry, context: ProviderContext) -> Provider:
         return make(
             context.cluster,
-            paced(context.make_transport(None), capabilities),
+            paced(context.make_transport(None), capabilities, lane_of),
             Secrets(context.secrets, context.namespace, context.redactor),
             context.clock,
             entry.credentials_ref,

@@ -1,20 +1,30 @@
 """Transports that keep to a provider's published rate limits."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Final
 
 from forebay.model.sources import Capabilities
-from forebay.net.rate_budget import RateBudget
-from forebay.net.transport import Transport
+from forebay.net.rate_budget import Lane, RateBudget
+from forebay.net.transport import Request, Transport
+
+#: Seconds that a request may wait for its turn.
+_LONGEST_WAIT: Final = 30.0
 
 
-def paced(transport: Transport, capabilities: Capabilities) -> Transport:
+def paced(
+    transport: Transport, capabilities: Capabilities, lane_of: Callable[[Request], Lane] | None = None
+) -> Transport:
     """The transport, which sends no more than every rate limit of the provider allows.
 
-    Half of a limit may be sent at once and the other half evenly over its span, so that no window, wherever it begins,
-    has more than the whole.
+    A quarter of a limit may be sent at once and the rest evenly over its span, so that no window, wherever it begins,
+    has more than the whole. `lane_of` says which requests wait together: they delay no others, so they may wait for
+    longer, though not for as long as the call that they are part of (what was never sent has done nothing for certain).
     """
+    longest = _LONGEST_WAIT if lane_of is None else capabilities.call_timeout.total_seconds() * 0.75
     for limit in sorted(capabilities.rate_limits, key=lambda each: each.per):
-        burst = max(limit.requests // 2, 1)
+        burst = max(limit.requests // 4, 1)
         rest = max(limit.requests - burst, 1)
-        transport = RateBudget(transport, qps=rest / (limit.per / timedelta(seconds=1)), burst=burst)
+        qps = rest / (limit.per / timedelta(seconds=1))
+        transport = RateBudget(transport, qps=qps, burst=burst, longest_wait=longest, lane_of=lane_of)
     return transport

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.net import clock
-from forebay.net.rate_budget import RateBudget
+from forebay.net.rate_budget import Lane, RateBudget
 from forebay.net.server_hints import Window, retry_after, windows
 from forebay.net.transport import Headers, NeverSent, Request, Response
 from forebay.simulate.virtual_time import run
@@ -250,3 +250,62 @@ def test_absurd_numbers_in_headers_are_ignored(number):
         {"RateLimit": f"remaining={number}, reset={number}"},
     ):
         assert windows(Headers(fields), now) == []
+
+
+def by_first_letter(request):
+    """Lanes `l`, which goes first, and all others, of which `t` has twice the share."""
+    name = request.url.rpartition("/")[2][0]
+    return Lane(name, {"l": 100, "t": 2}.get(name, 1))
+
+
+async def queued(budget, *names):
+    """Sends these requests at once, in this order."""
+    requests = [Request(method="GET", url=f"http://here/{name}") for name in names]
+    return await asyncio.gather(*map(budget.request, requests), return_exceptions=True)
+
+
+async def test_lanes_are_served_by_their_shares_and_each_in_order():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, lane_of=by_first_letter)
+    await queued(budget, "a0", "a1", "a2", "a3", "b1", "b2", "t1", "t2", "t3", "t4", "l1")
+    names = [name.rpartition("/")[2] for name in sent.names]
+    assert names == ["a0", "l1", "t1", "a1", "b1", "t2", "t3", "a2", "b2", "t4", "a3"]
+    assert sent.at == [*range(11)]
+
+
+async def test_a_crowd_in_one_lane_delays_another_for_one_turn():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, longest_wait=100, lane_of=by_first_letter)
+    crowd = asyncio.create_task(queued(budget, *(f"a{number}" for number in range(50))))
+    await asyncio.sleep(10.5)
+    began = asyncio.get_running_loop().time()
+    await queued(budget, "b")
+    assert asyncio.get_running_loop().time() - began <= 2
+    began = asyncio.get_running_loop().time()
+    await queued(budget, "l")
+    assert asyncio.get_running_loop().time() - began <= 1
+    await crowd
+    assert len(sent.at) == 52
+
+
+async def test_who_is_overtaken_for_too_long_is_told_so_and_was_never_sent():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, longest_wait=5, lane_of=by_first_letter)
+    slow = asyncio.create_task(queued(budget, "a"))
+    for number in range(10):
+        await queued(budget, f"l{number}")
+    (result,) = await slow
+    assert isinstance(result, NeverSent)
+    assert "too many requests are queued" in str(result)
+    assert len(sent.at) == 10
+
+
+async def test_whoever_gives_up_in_a_lane_leaves_the_turn_to_the_next():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, lane_of=by_first_letter)
+    tasks = [asyncio.create_task(queued(budget, name)) for name in ("a0", "a1", "b1", "l1")]
+    await asyncio.sleep(0.5)
+    tasks[3].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [name[-2:] for name in sent.names] == ["a0", "a1", "b1"]
+    assert sent.at == [0, 1, 2]

@@ -8,6 +8,7 @@ from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.model.secret_text import SecretText
 from forebay.providers.cloud_frame import builder
 from forebay.providers.plugin import EnvironmentEntry, ProviderPlugin
+from forebay.providers.runpod.lanes import lane_of
 from forebay.providers.runpod.offers import NAME
 from forebay.providers.runpod.provider import CAPABILITIES, RunpodProvider
 from forebay.providers.runpod.wire import BASE
@@ -34,6 +35,6 @@ def _from_environment(environment: Mapping[str, str]) -> EnvironmentEntry:
 
 PLUGIN: Final = ProviderPlugin(
     capabilities=CAPABILITIES,
-    build=builder(RunpodProvider, CAPABILITIES, BASE),
+    build=builder(RunpodProvider, CAPABILITIES, BASE, lane_of),
     from_environment=_from_environment,
 )

@@ -64,13 +64,16 @@ CAPABILITIES: Final = Capabilities(
     # Images of many gigabytes are pulled first.
     launch_deadline=timedelta(minutes=20),
     call_timeout=timedelta(seconds=120),
+    # At 60 requests a minute no more would be answered within that time.
+    max_calls=8,
     rate_limits=(
         RateLimit(requests=60, per=timedelta(minutes=1)),
         RateLimit(requests=3000, per=timedelta(hours=1)),
         RateLimit(requests=50_000, per=timedelta(days=1)),
     ),
-    poll=timedelta(seconds=15),
-    fast_poll=timedelta(seconds=3),
+    # One request for the whole account. Of a container without a command nothing else tells that it has ended.
+    poll=timedelta(seconds=4),
+    fast_poll=timedelta(seconds=4),
     # One request for each number of GPUs.
     offers_poll=timedelta(minutes=2),
 )
@@ -86,6 +89,8 @@ _PHASES: Final = {
     "ERROR": InstancePhase.FAILED,
 }
 _TERMINATED: Final = "TERMINATED"
+#: By then two listings have proven that a pod is gone, or something is wrong that takes longer.
+_ENDED_RETENTION: Final = timedelta(minutes=10)
 #: Ports that RunPod's proxy serves by HTTP where a pod does not say; as its users know it.
 _HTTP_PORTS: Final = frozenset({80, 443, 3000, 5000, 8000, 8080, 8888, 9000})
 #: A GiB is so many GB.
@@ -113,6 +118,8 @@ class RunpodProvider:
         self._clock = clock
         #: When pods were created by this process: a fresh one may be unknown to RunPod for a while.
         self._created: dict[str, datetime] = {}
+        #: When RunPod accepted the termination of pods that no later listing has shown: billed until then.
+        self._ended: dict[str, datetime] = {}
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -154,13 +161,20 @@ class RunpodProvider:
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
+        asked = self._clock()
         listed = (await self._calls.get(PODS, RunpodPods)).pods
-        own = [
+        own = tuple(
             _instance(each, owner)
             for each in listed
             if each.status != _TERMINATED and (owner := self._owner(each)) is not None
-        ]
-        return Found(instances=tuple(own))
+        )
+        shown = {each.id for each in own}
+        self._ended = {
+            key: at
+            for key, at in self._ended.items()
+            if asked < at + _ENDED_RETENTION and not (key in shown and asked > at)
+        }
+        return Found(instances=own, ended={key: at for key, at in self._ended.items() if key not in shown})
 
     def _owner(self, pod: RunpodPod) -> str | None:
         """UID of the GPUInstance; None: the pod is not of this cluster."""
@@ -177,6 +191,8 @@ class RunpodProvider:
                 raise Unavailable(f"RunPod does not know pod {instance_id} yet. Terminating it again later.") from None
             raise InstanceGone(f"RunPod has no pod {instance_id} any more.") from None
         self._created.pop(instance_id, None)
+        # The ledger has whole seconds, and never less than the bill.
+        self._ended[instance_id] = self._clock().replace(microsecond=0) + timedelta(seconds=1)
 
     async def _may_exist(self, instance_id: str) -> bool:
         """Whether a pod that DELETE does not find may exist all the same: it is listed, or was created just now."""
