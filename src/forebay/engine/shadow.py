@@ -8,6 +8,7 @@ There is no Lease: a dry run may run beside an operator.
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -22,17 +23,14 @@ from forebay.engine.ledger.store import LedgerKey, LedgerStore
 from forebay.engine.loop import Loop
 from forebay.engine.observe import Observer
 from forebay.engine.operator import Operator
-from forebay.engine.sources.configuration import group_configs, source_configs
+from forebay.engine.sources.configuration import configure_sources
 from forebay.engine.sources.environment import Environment
-from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import Sources
 from forebay.kube.client import Client
 from forebay.lifecycle.steps import Adopt, WriteStatus
 from forebay.net.read_only import ReadOnly
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
-from forebay.providers.plugin import ProviderContext
-from forebay.providers.secrets import WithVariables
 from forebay.reconcile.decisions import CreateInstance, Decision
 from forebay.reconcile.shadow_fleet import ShadowFleet
 from forebay.reconcile.snapshot import Snapshot
@@ -90,14 +88,7 @@ class ShadowOperator(Operator):
         assert self.views is not None, "run() must be called inside `async with`"
         views = self.views
         cluster = await self._cluster(views)
-        context = ProviderContext(
-            make_transport=self._make_transport,
-            secrets=WithVariables(ClusterSecrets(self._client), self._environment.secrets),
-            namespace=self._namespace,
-            cluster=cluster,
-            redactor=self._redactor,
-            clock=self._clock,
-        )
+        context = self._provider_context(cluster)
         sources = Sources(views.wake.set, self._clock)
         accounting = BudgetAccounting(
             views,
@@ -110,11 +101,6 @@ class ShadowOperator(Operator):
         )
         gate = GateWatch(self._client, views) if self._rules.budgets else None
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
-
-        def configure() -> None:
-            objects = environment.objects()
-            of_classes = source_configs(objects.classes, context, environment.own_classes(objects))
-            sources.configure((*of_classes, *group_configs(views.provisioners.values(), context)))
 
         observer = _ShadowObserver(
             views,
@@ -133,7 +119,7 @@ class ShadowOperator(Operator):
             sources=sources,
             observer=observer,
             applier=_NothingApplied(),
-            configure=configure,
+            configure=partial(configure_sources, sources, environment, views.provisioners, context),
             counts=self.counts,
             timing=self._timing,
         )
