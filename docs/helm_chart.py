@@ -150,9 +150,12 @@ def _value(name: str, schema: Schema, indent: str = "") -> Iterator[str]:
     elif inner:
         yield f"{indent}{name}:"
         for key, each in inner.items():
-            if "default" in each:
+            if "default" in each or "properties" in each:
                 yield from _value(key, each, f"{indent}  ")
-        yield from _unset({key: each for key, each in inner.items() if "default" not in each}, f"{indent}  ")
+        unset = {key: each for key, each in inner.items() if "default" not in each and "properties" not in each}
+        yield from _unset(unset, f"{indent}  ")
+    elif "default" not in schema:
+        yield f"{indent}# {name}: (unset)"
     else:
         yield from _written(name, schema["default"], indent)
     if items := schema.get("items", {}).get("properties"):
@@ -172,7 +175,7 @@ def _written(name: str, default: Any, indent: str) -> Iterator[str]:
 
 
 def _meaning(schema: Schema) -> str:
-    choices = f" One of: {', '.join(schema['enum'])}." if "enum" in schema else ""
+    choices = f" One of: {', '.join(map(str, schema['enum']))}." if len(schema.get("enum", ())) > 1 else ""
     return f"{schema.get('description', '')}{choices}".strip()
 
 

@@ -143,6 +143,35 @@ def _group() -> Schema:
     return _parts("One machine.", **properties) | {"required": [*required, "gpuCount"]}
 
 
+def _monitor(*, defaults: bool) -> dict[str, Schema]:
+    """What can be said about the ServiceMonitor, with or without default values."""
+    found: dict[str, Schema] = {
+        "enabled": {"type": "boolean", "default": False, "description": "Create a ServiceMonitor."},
+        "interval": _DURATION | {"default": "30s", "description": "Scrape interval."},
+        "scrapeTimeout": _DURATION | {"default": "10s", "description": "How long one scrape may take."},
+        "scheme": {
+            "type": "string",
+            "enum": ["http", "https"],
+            "description": "How Prometheus asks. Default, and all that works: https with metrics.secure, else http.",
+        },
+        "insecureSkipVerify": {
+            "type": "boolean",
+            "default": True,
+            "description": "Let Prometheus accept any certificate, such as one signed by itself. Set it to false with "
+            "metrics.certSecret.",
+        },
+        "tlsConfig": {
+            "type": "object",
+            "description": "tlsConfig of the endpoint, such as `{ca: {secret: {name: ..., key: ca.crt}}, serverName: "
+            "...}`. Default: by insecureSkipVerify.",
+        },
+        "labels": _map("Labels that your Prometheus selects ServiceMonitors by."),
+    }
+    if not defaults:
+        return {name: {key: one for key, one in each.items() if key != "default"} for name, each in found.items()}
+    return found
+
+
 def values_schema() -> Schema:
     """JSON Schema of all values. A value without `default` is unset unless the user sets it."""
     properties: dict[str, Schema] = {
@@ -202,6 +231,25 @@ def values_schema() -> Schema:
             "default": manifests.PORT,
             "description": "Port of /healthz and /readyz, which the kubelet probes.",
         },
+        "healthProbe": _parts(
+            "gpu-k8s-operator's name for `port`.",
+            port=_PORT | {"description": "Port of /healthz and /readyz; comes before `port`."},
+        ),
+        "terminationGracePeriodSeconds": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How long a replica may take to stop. Default: that of Kubernetes, 30 seconds. Forebay "
+            "needs up to 15 to record the outcome of calls under way and to release the Lease.",
+        },
+        "leaderElection": _parts(
+            "Leader election, as gpu-k8s-operator's chart has it.",
+            enabled={
+                "type": "boolean",
+                "enum": [True],
+                "default": True,
+                "description": "Always true: Forebay acts only while it holds a Lease.",
+            },
+        ),
         "metrics": _parts(
             "Metrics for Prometheus.",
             port=_PORT | {"default": manifests.METRICS_PORT, "description": "Port of /metrics."},
@@ -215,6 +263,25 @@ def values_schema() -> Schema:
             certSecret=_text(
                 "Secret of type kubernetes.io/tls with the certificate of metrics and dashboard, as cert-manager makes "
                 "it. Default: a certificate signed by itself, made at each start."
+            ),
+            service=_parts(
+                "Metrics in the Service.",
+                enabled={
+                    "type": "boolean",
+                    "default": True,
+                    "description": "Have the port of metrics in the Service, which a ServiceMonitor needs.",
+                },
+                port={
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 65535,
+                    "description": "Port of metrics at the Service. Default: `metrics.port`.",
+                },
+            ),
+            serviceMonitor=_parts(
+                "The ServiceMonitor, where gpu-k8s-operator's chart has it. What is set here comes before "
+                "`serviceMonitor`.",
+                **_monitor(defaults=False),
             ),
         ),
         "web": _parts(
@@ -234,16 +301,7 @@ def values_schema() -> Schema:
         ),
         "serviceMonitor": _parts(
             "For clusters with the Prometheus operator.",
-            enabled={"type": "boolean", "default": False, "description": "Create a ServiceMonitor."},
-            interval=_DURATION | {"default": "30s", "description": "Scrape interval."},
-            scrapeTimeout=_DURATION | {"default": "10s", "description": "How long one scrape may take."},
-            insecureSkipVerify={
-                "type": "boolean",
-                "default": True,
-                "description": "Let Prometheus accept any certificate, such as one signed by itself. Set it to false "
-                "with metrics.certSecret.",
-            },
-            labels=_map("Labels that your Prometheus selects ServiceMonitors by."),
+            **_monitor(defaults=True),
         ),
         "prometheusRule": _parts(
             "Alerts, for clusters with the Prometheus operator.",

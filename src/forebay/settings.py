@@ -114,6 +114,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = "30s"
+    dry_run: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="Decide, log what would be done and a receipt each day, and change nothing: neither in the "
+            "cluster nor at a provider. It may run beside another operator.",
+            extra={"command": "run", "without_value": "on"},
+        ),
+    ] = "off"
+    dry_run_run_time: Annotated[
+        str,
+        Meta(
+            description="In a dry run: how long a pod is assumed to run that gets no node in reality.",
+            extra={"command": "run"},
+        ),
+    ] = "1h"
     health_server_address: Annotated[
         str,
         Meta(description="Address of `/healthz` and `/readyz`.", extra={"command": "run"}),
@@ -176,6 +191,8 @@ class Setting(msgspec.Struct, frozen=True):
     choices: tuple[str, ...]
     #: The only command with this setting; None: every command has it.
     command: str | None
+    #: Value of the option where it is given without one; None: it takes a value.
+    without_value: str | None = None
 
     @property
     def option(self) -> str:
@@ -194,8 +211,9 @@ def all_settings() -> tuple[Setting, ...]:
         annotation = hints[field.name]
         choices = _choices(annotation.__origin__)
         meta = annotation.__metadata__[0]
-        only = (meta.extra or {}).get("command")
-        found.append(Setting(field.name, field.default, meta.description, choices, only))
+        extra = meta.extra or {}
+        only, bare = extra.get("command"), extra.get("without_value")
+        found.append(Setting(field.name, field.default, meta.description, choices, only, bare))
     return tuple(found)
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from forebay.cli.commands import COMMANDS
+from forebay.cli.parser import parse
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
 from forebay.wiring.run_settings import check_settings
 
@@ -57,3 +59,15 @@ def test_everything_that_is_wrong_is_said_at_once():
     for part in ("--idle-delay", "--max-gpu-price", "'nowhere' is not an address", "--reconcile-interval"):
         assert part in str(caught.value)
     check_settings(Settings())
+
+
+def test_a_dry_run_is_asked_for_with_or_without_a_value():
+    def dry_run(*options):
+        return parse(COMMANDS, ["run", *options], {})[2].dry_run
+
+    assert [dry_run(), dry_run("--dry-run"), dry_run("--dry-run=off"), dry_run("--dry-run", "--budgets", "off")] == [
+        "off",
+        "on",
+        "off",
+        "on",
+    ]

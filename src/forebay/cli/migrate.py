@@ -1,8 +1,10 @@
 """`forebay migrate`: prints what manifests of a predecessor become, and what to know about it."""
 
 import argparse
+import asyncio
+import os
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forebay.cli.manifests import add_namespace_option, namespace_of, print_documents
 from forebay.cli.output import print_line
@@ -10,7 +12,13 @@ from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from forebay.kube.client import Client
     from forebay.migrate.notes import Migration
+    from forebay.migrate.target import MachineGroups
+
+_T = TypeVar("_T")
 
 #: Exit code of --check where a person must do something first.
 _INCOMPLETE: Final = 1
@@ -22,10 +30,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--filename",
         action="append",
-        required=True,
+        default=[],
         metavar="FILE",
-        help="manifests to migrate: a file, a folder, or - for standard input; may be repeated. Give pools together "
-        "with their classes",
+        help="manifests or Helm values to migrate: a file, a folder, or - for standard input; may be repeated. Give "
+        "pools together with their classes",
+    )
+    parser.add_argument(
+        "--env-file",
+        metavar="FILE",
+        help="environment variables that name machines (..._GPU_COUNT), as NAME=VALUE lines",
+    )
+    parser.add_argument(
+        "--from-cluster",
+        action="store_true",
+        help="migrate the objects and Deployments of predecessors in the cluster; nothing is written, unless --apply",
+    )
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="create the result in the cluster, once the API server has admitted all of it in a dry run. Objects that "
+        "are there already stay as they are",
+    )
+    parser.add_argument(
+        "--values", action="store_true", help="print the values for Forebay's chart instead of the manifests"
     )
     parser.add_argument(
         "--control-plane-endpoint",
@@ -42,8 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_namespace_option(parser)
 
 
-def run(arguments: argparse.Namespace, _settings: Settings) -> int:
-    from forebay.cli.manifest_files import documents_in, named_files, read_data
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.migrate.migration import migrate
     from forebay.migrate.target import MigrationTarget
     from forebay.providers.admission import KNOWN
@@ -51,22 +77,103 @@ def run(arguments: argparse.Namespace, _settings: Settings) -> int:
     endpoint = arguments.control_plane_endpoint
     if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
         raise UserError(f"--control-plane-endpoint is {endpoint!r}; give host and port, such as 10.0.0.1:6443")
-    files = [each for name in arguments.filename for each in named_files(name)]
-    documents = [document for name in files for _, document in documents_in(name, read_data(name))]
+    if arguments.apply and (arguments.check or arguments.values):
+        raise UserError("--apply goes with neither --check nor --values: look first, then apply")
     target = MigrationTarget(
         capabilities=KNOWN,
         namespace=namespace_of(arguments),
         control_plane=endpoint,
         group_provider=arguments.group_provider,
         group_location=arguments.group_location,
+        machine_groups=_machine_groups,
     )
-    done = migrate(documents, target)
-    if not done.manifests and not done.notes:
-        raise UserError("there is nothing to migrate in the files")
-    if not arguments.check:
+    documents = _documents(arguments, settings)
+    variables = {} if arguments.env_file is None else _variables(arguments.env_file)
+    done = migrate(documents, target, variables)
+    if not done.manifests and not done.notes and not done.values:
+        where = "the cluster" if arguments.from_cluster else "the files"
+        raise UserError(f"there is nothing to migrate in {where}")
+    if arguments.values:
+        print_documents([done.values])
+    elif not arguments.check:
         print_documents([*done.manifests])
     _print_notes(done)
+    if done.values and not arguments.values:
+        print_line("Values for Forebay's chart: run the command again with --values.", error=True)
+    if arguments.apply:
+        _apply(done, settings)
     return _INCOMPLETE if arguments.check and not done.complete else 0
+
+
+def _documents(arguments: argparse.Namespace, settings: Settings) -> list[Any]:
+    from forebay.cli.manifest_files import documents_in, named_files, read_data
+    from forebay.migrate.deployments import is_predecessor
+
+    if not (arguments.filename or arguments.from_cluster or arguments.env_file):
+        raise UserError("give -f FILE, --env-file FILE or --from-cluster")
+    files = [each for name in arguments.filename for each in named_files(name)]
+    found = [document for name in files for _, document in documents_in(name, read_data(name))]
+    if arguments.from_cluster:
+        objects = asyncio.run(_with_client(settings, _former_objects))
+        found += [each for each in objects if each["kind"] != "Deployment" or is_predecessor(each)]
+    return found
+
+
+async def _former_objects(client: "Client") -> list[dict[str, Any]]:
+    from forebay.install.predecessors import former_objects
+
+    return await former_objects(client)
+
+
+def _apply(done: "Migration", settings: Settings) -> None:
+    from forebay.install.predecessors import create_migrated
+    from forebay.migrate.notes import NoteKind
+
+    if not done.complete:
+        todo = sum(each.kind is NoteKind.NEEDED for each in done.notes)
+        print_line(f"Applying, although {todo} things are to do: see above.", error=True)
+    made = asyncio.run(_with_client(settings, lambda client: create_migrated(client, done.manifests)))
+    for each in made.created:
+        print_line(f"created: {each}", error=True)
+    for each in made.existing:
+        print_line(f"there already, and left as it is: {each}", error=True)
+
+
+async def _with_client(settings: Settings, do: "Callable[[Client], Awaitable[_T]]") -> "_T":
+    from forebay.kube.connection import connected_client
+    from forebay.wiring.cluster import cluster_config
+    from forebay.wiring.logs import configure_logging
+
+    client = connected_client(cluster_config(settings, os.environ), configure_logging(settings))
+    try:
+        return await do(client)
+    finally:
+        await client.close()
+
+
+def _machine_groups(variables: "Mapping[str, str]") -> "MachineGroups":
+    import msgspec
+
+    from forebay.migrate.target import MachineGroups
+    from forebay.providers.webhook.groups import read_groups
+
+    groups = read_groups(variables)
+    return MachineGroups(machines=[msgspec.to_builtins(each) for each in groups.machines], problems=groups.problems)
+
+
+def _variables(name: str) -> dict[str, str]:
+    from forebay.cli.manifest_files import read_data
+
+    found = {}
+    for number, line in enumerate(read_data(name).decode(errors="replace").splitlines(), start=1):
+        text = line.strip().removeprefix("export ").strip()
+        if not text or text.startswith("#"):
+            continue
+        variable, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"{name}, line {number} is not NAME=VALUE")
+        found[variable.strip()] = value.strip().strip("\"'")
+    return found
 
 
 def _print_notes(done: "Migration") -> None:
@@ -88,12 +195,14 @@ def _print_notes(done: "Migration") -> None:
 COMMAND = Command(
     name="migrate",
     summary="print what manifests of a predecessor become",
-    description="Print the manifests of Forebay that manifests of a predecessor become (tgp.io, budget.zxuhan.dev,\n"
-    "compute.baseten.co), and on standard error what changed, what could never work, and what remains to\n"
-    "be done. Nothing is applied:\n\n"
+    description="Print the manifests of Forebay that those of a predecessor become (tgp.io, budget.zxuhan.dev,\n"
+    "compute.baseten.co; Deployments of k8s-gpu-autoprovision and of the RunPod controller; Helm values of\n"
+    "their charts), and on standard error what changed, what could never work, and what remains to be done.\n"
+    "Nothing is applied, unless you say so:\n\n"
     "  forebay migrate -f tgp.yaml --control-plane-endpoint 10.0.0.1:6443 > forebay.yaml\n"
-    "  kubectl get gpunodeclasses.tgp.io,gpunodepools.tgp.io -A -o yaml | forebay migrate -f -",
+    "  forebay migrate -f values.yaml --values > forebay-values.yaml\n"
+    "  forebay migrate --from-cluster --check      # what remains to be done, for CI: exit code 1\n"
+    "  forebay migrate --from-cluster --apply      # after a dry run at the API server",
     options=add_options,
     run=run,
-    uses_settings=False,
 )

@@ -73,6 +73,8 @@ def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
             setting.option,
             dest=f"setting_{setting.name}",
             metavar="|".join(setting.choices) or setting.name.upper(),
+            nargs=None if setting.without_value is None else "?",
+            const=setting.without_value,
             help=f"{setting.description}{default} [{setting.variable}]".replace("%", "%%"),
         )
 

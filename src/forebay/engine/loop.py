@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Iterable
+from typing import NoReturn, Protocol
 
 import msgspec
 import structlog
 
-from forebay.engine.apply.applier import Applier
+from forebay.engine.apply.applier import ApplyResult
 from forebay.engine.counts import Counts
 from forebay.engine.observe import Observer
 from forebay.engine.sources.sources import Sources
@@ -39,6 +39,12 @@ class LoopTiming(msgspec.Struct, frozen=True, kw_only=True):
     retry: float = 2.0
 
 
+class AppliesDecisions(Protocol):
+    """Carries out what a tick decided."""
+
+    async def apply(self, decisions: Iterable[Decision]) -> ApplyResult: ...
+
+
 class Loop:
     """Runs ticks. Changes only wake the loop; what a tick decides follows from the state it observes."""
 
@@ -48,7 +54,7 @@ class Loop:
         views: Views,
         observer: Observer,
         sources: Sources,
-        applier: Applier,
+        applier: AppliesDecisions,
         configure: Callable[[], None],
         counts: Counts,
         timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)

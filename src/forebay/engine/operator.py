@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -31,7 +32,7 @@ from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
-from forebay.engine.sources.configuration import group_configs, source_configs
+from forebay.engine.sources.configuration import configure_sources
 from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets, JoinSecrets
 from forebay.engine.sources.sources import Sources
@@ -184,14 +185,7 @@ class Operator:
         assert self.views is not None, "run() must be called inside `async with`"
         views = self.views
         cluster = await self._cluster(views)
-        context = ProviderContext(
-            make_transport=self._make_transport,
-            secrets=WithVariables(ClusterSecrets(self._client), self._environment.secrets),
-            namespace=self._namespace,
-            cluster=cluster,
-            redactor=self._redactor,
-            clock=self._clock,
-        )
+        context = self._provider_context(cluster)
         join_secrets = JoinSecrets(context.secrets, views.wake.set, self._clock)
         sources = Sources(views.wake.set, self._clock, lambda: join_secrets.versions)
         provider_calls = ProviderCalls(views.wake.set)
@@ -262,11 +256,6 @@ class Operator:
             )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
 
-        def configure() -> None:
-            objects = environment.objects()
-            of_classes = source_configs(objects.classes, context, environment.own_classes(objects))
-            sources.configure((*of_classes, *group_configs(views.provisioners.values(), context)))
-
         loop = Loop(
             views=views,
             sources=sources,
@@ -296,7 +285,7 @@ class Operator:
                 clock=self._clock,
                 counts=self.counts,
             ),
-            configure=configure,
+            configure=partial(configure_sources, sources, environment, views.provisioners, context),
             counts=self.counts,
             timing=self._timing,
         )
@@ -331,6 +320,16 @@ class Operator:
             await asyncio.gather(provider_calls.finish(timeout), budget_accounting.finish(timeout))
             await sources.close()
             await methods.close()
+
+    def _provider_context(self, cluster: str) -> ProviderContext:
+        return ProviderContext(
+            make_transport=self._make_transport,
+            secrets=WithVariables(ClusterSecrets(self._client), self._environment.secrets),
+            namespace=self._namespace,
+            cluster=cluster,
+            redactor=self._redactor,
+            clock=self._clock,
+        )
 
     async def _cluster(self, views: Views) -> str:
         """UID of the namespace kube-system, which identifies the cluster: clusters with a common provider account must

@@ -93,9 +93,18 @@ class Client:
             return await self.list_page(resource, namespace, labels=labels, fields=fields)
         return Page(items=items, resource_version=page.resource_version)
 
-    async def create(self, resource: Resource[T], created: T | Mapping[str, Any], *, namespace: str | None = None) -> T:
+    async def create(
+        self,
+        resource: Resource[T],
+        created: T | Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        """Creates the object; with `dry_run` the server only says whether it would."""
         path = _collection_path(resource, namespace or writes.key_of(created)[0])
-        body, call = await self._calls.body("POST", path, _WRITE, writes.encode_object(resource, created))
+        params = {**_WRITE, "dryRun": "All"} if dry_run else _WRITE
+        body, call = await self._calls.body("POST", path, params, writes.encode_object(resource, created))
         return self._responses.object(resource, body, call)
 
     async def update(self, resource: Resource[T], updated: T) -> T:

@@ -7,7 +7,7 @@ import msgspec
 
 from forebay.api.codec import Undecodable, decode_any, unknown_fields
 from forebay.api.names import API_VERSION
-from forebay.migrate import node_provisioners, tgp, workload_budgets
+from forebay.migrate import chart_values, deployments, node_provisioners, tgp, workload_budgets
 from forebay.migrate.notes import Document, Migration, MigrationNote, NoteKind, described
 from forebay.migrate.target import MigrationTarget
 
@@ -19,21 +19,37 @@ PREDECESSORS: Final[Mapping[str, Callable[[Sequence[Document], MigrationTarget],
 }
 
 
-def migrate(documents: Iterable[Any], target: MigrationTarget) -> Migration:
-    """Migrates the objects of every predecessor among the documents; Lists are opened, other objects are named."""
+def migrate(
+    documents: Iterable[Any], target: MigrationTarget, environment: Mapping[str, str] | None = None
+) -> Migration:
+    """Migrates the objects of every predecessor among the documents; Lists are opened, other objects are named.
+
+    `environment`: variables that name machines.
+    """
     by_group: dict[str, list[Document]] = {}
     notes: list[MigrationNote] = []
+    controllers: list[Document] = []
+    done: list[Migration] = []
     for document in _opened(documents):
         group = str(document.get("apiVersion", "")).partition("/")[0]
         if group in PREDECESSORS:
             by_group.setdefault(group, []).append(document)
+        elif document.get("kind") == "Deployment" and deployments.is_predecessor(document):
+            controllers.append(document)
+        elif chart_values.is_values(document):
+            done.append(chart_values.migrate_values(document))
         else:
             why = "is an object of Forebay already" if document.get("apiVersion") == API_VERSION else "stays as it is"
             notes.append(MigrationNote(NoteKind.CHANGED, described(document), f"{why}, and is not printed."))
-    done = [PREDECESSORS[group](found, target) for group, found in by_group.items()]
+    done += [PREDECESSORS[group](found, target) for group, found in by_group.items()]
+    done += [deployments.migrate(controllers, target)] if controllers else []
+    done += [deployments.migrate_environment(environment, target, "environment variables")] if environment else []
     manifests = tuple(manifest for each in done for manifest in each.manifests)
     notes = [*(note for each in done for note in each.notes), *notes]
-    return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests)))
+    values: Document = {}
+    for each in done:
+        values |= each.values
+    return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests)), values=values)
 
 
 def _opened(documents: Iterable[Any]) -> Iterable[Document]:

@@ -33,6 +33,8 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
 
     manifests: tuple[Document, ...] = ()
     notes: tuple[MigrationNote, ...] = ()
+    #: Values of Forebay's chart.
+    values: Document = {}
 
     @property
     def complete(self) -> bool:

@@ -1,6 +1,7 @@
 """What a migration is told about the cluster and the release that it writes for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -9,6 +10,17 @@ from forebay.model.sources import Capabilities
 
 #: Stands for the address that nobody has told. It resolves nowhere, so that no machine joins a stranger's cluster.
 UNKNOWN_ENDPOINT = "control-plane.invalid:6443"
+
+
+class MachineGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines of environment variables as a GPUNodeClass has them, and a sentence for each that is not complete."""
+
+    machines: list[dict[str, Any]]
+    problems: tuple[str, ...] = ()
+
+
+def _no_groups(_variables: Mapping[str, str]) -> MachineGroups:
+    return MachineGroups(machines=[])
 
 
 class MigrationTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,3 +34,5 @@ class MigrationTarget(msgspec.Struct, frozen=True, kw_only=True):
     #: Provider of instance groups, and their zone or region.
     group_provider: str | None = None
     group_location: str | None = None
+    #: Reads machines of environment variables.
+    machine_groups: Callable[[Mapping[str, str]], MachineGroups] = _no_groups

@@ -111,6 +111,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     #: None: the defaults of the transport.
     timeouts: Timeouts | None = None
+    #: A POST that changes nothing at the server, so that a dry run may send it.
+    safe: bool = False
     #: Of a request that a server has received by TLS from a client with a certificate.
     client: PeerCertificate | None = None
 

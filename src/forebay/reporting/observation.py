@@ -13,6 +13,7 @@ from forebay.reconcile.decisions import Decision, PodEvent
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reporting.cluster_view import ClusterView, EventLine
 from forebay.reporting.decision_log import DecisionLog
+from forebay.reporting.receipts import Receipt
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     log: DecisionLog
     #: Ledgers of the bill, which change between two ticks.
     bill: Mapping[BillKey, Ledger]
+    #: Of a dry run, the receipts of its days, today's first.
+    receipts: tuple[Receipt, ...] | None = None
 
 
 class Standby(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """The first page of the dashboard: figures at a glance, what needs a person, and the top of every list."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from forebay.api.gpu_instance import InstanceState
@@ -8,11 +9,12 @@ from forebay.reporting.listed import machine_page, waiting_page
 from forebay.reporting.money import MoneyView
 from forebay.reporting.observation import Observation
 from forebay.reporting.overview import Overview
+from forebay.reporting.receipts import Receipt
 from forebay.web.list_pages import decision_table, machine_table, waiting_table
 from forebay.web.markup import Content, Element, h
 from forebay.web.money_pages import budget_cards, legend
 from forebay.web.plots import money_plot
-from forebay.web.tables import per_hour, section, short_dollars
+from forebay.web.tables import Cell, per_hour, section, short_dollars, table
 
 _ROWS: Final = 8
 _LINES: Final = 12
@@ -29,6 +31,7 @@ def overview_page(seen: Observation, figures: Overview, money: MoneyView, closes
     machines = machine_page(seen.snapshot, rows=_ROWS)
     waiting = waiting_page(seen, rows=_ROWS)
     return [
+        *([] if seen.receipts is None else [_dry_run(seen.receipts)]),
         _tiles(figures, money),
         _problems(figures),
         h(
@@ -62,6 +65,29 @@ def overview_page(seen: Observation, figures: Overview, money: MoneyView, closes
             id_="decisions",
         ),
     ]
+
+
+def _dry_run(receipts: Sequence[Receipt]) -> Element:
+    rows = [
+        (
+            each.day.isoformat(),
+            [
+                Cell(each.day.isoformat(), key=True),
+                Cell(str(each.bought), number=True),
+                Cell(str(each.pods), number=True),
+                Cell(short_dollars(each.cost), number=True),
+                Cell(short_dollars(each.saved), number=True),
+                Cell(each.sentence),
+            ],
+        )
+        for each in receipts
+    ]
+    header = ("Day (UTC)", "Bought", "For pods", "Cost", "Saved", "In words")
+    return section(
+        "Dry run: nothing on this page was done",
+        table("Receipts of the dry run", header, rows, empty="No day yet."),
+        id_="dry-run",
+    )
 
 
 def _tiles(figures: Overview, money: MoneyView) -> Element:

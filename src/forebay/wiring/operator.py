@@ -5,12 +5,14 @@ import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 import structlog
 
 from forebay.api.kinds import KINDS
 from forebay.api.names import API_VERSION
 from forebay.engine.operator import Operator
+from forebay.engine.shadow import ShadowOperator
 from forebay.engine.virtual_node.port_access import PortAccess
 from forebay.engine.virtual_node.remote_logs import RemoteLogs
 from forebay.kube.client import Client
@@ -27,7 +29,14 @@ from forebay.reporting.status import missing_kinds_text
 from forebay.settings import Settings, all_settings
 from forebay.web.kubelet_port import kubelet_port
 from forebay.wiring.cluster import cluster_config, cluster_problems
-from forebay.wiring.run_settings import check_settings, listen_address, ports_of, rules_of, timing_of
+from forebay.wiring.run_settings import (
+    check_settings,
+    dry_run_time,
+    listen_address,
+    ports_of,
+    rules_of,
+    timing_of,
+)
 from forebay.wiring.signals import handle_signals
 
 log = structlog.get_logger(__name__)
@@ -128,7 +137,9 @@ async def run_operator(
         election = election_client(config, redactor, terms)
         for each in (client, startup, election):
             stack.push_async_callback(each.close)
-        operator = Operator(
+        assumed = dry_run_time(settings)
+        make = Operator if assumed is None else partial(ShadowOperator, run_time=assumed)
+        operator = make(
             client,
             election,
             config.server,

@@ -42,7 +42,10 @@ def _is_host(text: str) -> bool:
 
 def check_settings(settings: Settings) -> None:
     """Raises one `SettingsError` that lists everything that is wrong with the settings of `run`."""
-    durations = ("idle_delay", "adoption_grace", "power_on_interval", "scale_down_interval", "max_pending_time")
+    durations = (
+        *("idle_delay", "adoption_grace", "power_on_interval", "scale_down_interval", "max_pending_time"),
+        "dry_run_run_time",
+    )
     addresses = ("health_server_address", "metrics_bind_address", "web_address", "log_server_address")
     checks: tuple[Callable[[], object], ...] = (
         *(partial(_duration, name, getattr(settings, name)) for name in durations),
@@ -96,6 +99,11 @@ def rules_of(settings: Settings) -> OperatorRules:
             max_gpu_price=_price("max_gpu_price", settings.max_gpu_price),
         ),
     )
+
+
+def dry_run_time(settings: Settings) -> timedelta | None:
+    """How long a pod is assumed to run, in a dry run; None where this is none."""
+    return _duration("dry_run_run_time", settings.dry_run_run_time) if settings.dry_run == "on" else None
 
 
 def timing_of(settings: Settings) -> LoopTiming:

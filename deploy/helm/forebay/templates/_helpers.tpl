@@ -54,7 +54,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 
 {{- /* Machines and settings as environment variables, in a YAML map. Duplicate names are refused. */ -}}
 {{- define "forebay.env" -}}
-{{- $env := dict "FOREBAY_HEALTH_SERVER_ADDRESS" (printf ":%d" (int .Values.port)) -}}
+{{- $env := dict "FOREBAY_HEALTH_SERVER_ADDRESS" (printf ":%s" (include "forebay.port" .)) -}}
 {{- $_ := set $env "FOREBAY_METRICS_BIND_ADDRESS" (printf ":%d" (int .Values.metrics.port)) -}}
 {{- if not .Values.metrics.secure -}}
 {{- $_ := set $env "FOREBAY_METRICS_SECURE" "false" -}}
@@ -129,4 +129,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{- define "forebay.port" -}}
+{{- (.Values.healthProbe | default dict).port | default .Values.port -}}
+{{- end }}
+
+{{- /* serviceMonitor, with what metrics.serviceMonitor says otherwise. */ -}}
+{{- define "forebay.serviceMonitor" -}}
+{{- $monitor := mergeOverwrite (deepCopy .Values.serviceMonitor) (deepCopy (.Values.metrics.serviceMonitor | default dict)) -}}
+{{- if $monitor.enabled -}}
+{{- $scheme := ternary "https" "http" .Values.metrics.secure -}}
+{{- if and $monitor.scheme (ne $monitor.scheme $scheme) -}}
+{{- fail (printf "serviceMonitor: scheme is %s, but metrics are served by %s: change metrics.secure or scheme" $monitor.scheme $scheme) -}}
+{{- end -}}
+{{- if not .Values.metrics.service.enabled -}}
+{{- fail "serviceMonitor: it needs the Service: set metrics.service.enabled to true" -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $monitor -}}
 {{- end }}

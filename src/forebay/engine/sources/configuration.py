@@ -14,9 +14,10 @@ import msgspec
 from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerSpec
-from forebay.engine.sources.environment import EnvironmentClasses
+from forebay.engine.sources.environment import Environment, EnvironmentClasses
 from forebay.engine.sources.secrets import TrackedSecrets
-from forebay.engine.sources.sources import SourceConfig
+from forebay.engine.sources.sources import SourceConfig, Sources
+from forebay.kube.informer import Informer
 from forebay.model.sources import SourceKey
 from forebay.providers.base import Provider
 from forebay.providers.plugin import ProviderContext, ProviderNotServed
@@ -25,6 +26,15 @@ from forebay.sizing.claims import groups_claimed_twice, own_groups
 
 #: Creation time of a class that is only in a file.
 _NOT_CREATED: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def configure_sources(
+    sources: Sources, environment: Environment, provisioners: Informer[NodeProvisioner], context: ProviderContext
+) -> None:
+    """Starts and stops sources as classes, NodeProvisioners and environment variables say now."""
+    objects = environment.objects()
+    of_classes = source_configs(objects.classes, context, environment.own_classes(objects))
+    sources.configure((*of_classes, *group_configs(provisioners.values(), context)))
 
 
 def source_configs(

@@ -82,7 +82,7 @@ class _Replay:
             return answer
         data = body.encode() if isinstance(body, str) else body
         raise _RequestNeeded(
-            Request(method=method, url=url, headers=Headers(headers or {}), body=data, timeouts=_TIMEOUTS)
+            Request(method=method, url=url, headers=Headers(headers or {}), body=data, timeouts=_TIMEOUTS, safe=True)
         )
 
 

@@ -188,7 +188,7 @@ class GoogleCalls:
         if body is not None:
             headers["Content-Type"] = "application/json"
         timeouts = Timeouts(connect=5.0, read=seconds, total=seconds)
-        request = Request(method=method, url=url, headers=Headers(headers), body=body, timeouts=timeouts)
+        request = Request(method=method, url=url, headers=Headers(headers), body=body, timeouts=timeouts, safe=not acts)
         try:
             async with await self._transport.request(request) as response:
                 return response.status, response.headers, await _read(response)

@@ -1,0 +1,124 @@
+"""Helm values of predecessors' charts as values of Forebay's: k8s-gpu-autoprovision, gpu-k8s-operator, tgp-operator.
+
+Values that Forebay's chart has under the same name stay. Images are left out, as they are of another program.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from forebay.migrate.notes import Document, Migration, Notes, listed, mapping
+from forebay.migrate.notes import without_nothing as filled
+
+#: Values with the same meaning in Forebay's chart. A test holds them against its schema.
+SAME: Final = (
+    "nodeGroups",
+    "replicaCount",
+    "terminationGracePeriodSeconds",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "podAnnotations",
+    "podLabels",
+    "serviceAccount",
+    "rbac",
+    "imagePullSecrets",
+    "priorityClassName",
+    "topologySpreadConstraints",
+    "healthProbe",
+    "metrics",
+)
+#: By which a document without a kind is recognized as the values of a predecessor's chart.
+_MARKS: Final = (
+    "nodeGroups",
+    "webhook",
+    "leaderElection",
+    "healthProbe",
+    "controller",
+    "config",
+    "replicaCount",
+    "image",
+)
+#: Memory limits below this, in MiB, are too little for the informers of a cluster.
+_LEAST_MEMORY: Final = 256
+_UNITS: Final = {"Mi": 1, "Gi": 1024, "M": 1, "G": 1000}
+
+
+def is_values(document: Document) -> bool:
+    """Whether the document looks like values of a chart: no object, and with a value that predecessors had."""
+    return "apiVersion" not in document and "kind" not in document and any(name in document for name in _MARKS)
+
+
+def migrate_values(document: Document) -> Migration:
+    """The values for Forebay's chart, and what to know about the others."""
+    said = Notes("Helm values")
+    values: Document = {name: document[name] for name in SAME if document.get(name) not in (None, {}, [])}
+    if mapping(document, "image"):
+        said.needed("image is left out: set image.repository to the repository that you pushed Forebay's image to.")
+    _election(document, said)
+    if "webhook" in document:
+        said.changed("webhook is left out, with cert-manager: the API server validates budgets itself.")
+    values |= _controller(mapping(document, "controller"), values, said)
+    if port := mapping(document, "health").get("port"):
+        values["healthProbe"] = {"port": port}
+    resources = _resources(mapping(document, "resources") or mapping(values, "resources"), said)
+    values.pop("resources", None)
+    if resources:
+        values["resources"] = resources
+    _metrics(document, values, said)
+    _config(mapping(document, "config"), said)
+    known = {*SAME, "image", "leaderElection", "webhook", "controller", "health", "resources", "config", "global"}
+    if unknown := sorted(document.keys() - known):
+        said.needed(
+            f"{listed(unknown)}: no value of a predecessor's chart that Forebay knows; see docs/reference/helm.md."
+        )
+    return Migration(notes=tuple(said.found), values=filled(values))
+
+
+def _election(document: Document, notes: Notes) -> None:
+    if mapping(document, "leaderElection").get("enabled") is False:
+        notes.changed("leaderElection is left out: Forebay always holds a Lease while it acts.")
+
+
+def _controller(controller: Document, values: Mapping[str, Any], notes: Notes) -> Document:
+    """tgp-operator's values of its pod."""
+    renamed = {"replicas": "replicaCount", "securityContext": "securityContext", "resources": "resources"}
+    same = ("nodeSelector", "tolerations", "affinity")
+    found = {new: controller[old] for old, new in renamed.items() if controller.get(old)}
+    found |= {name: controller[name] for name in same if controller.get(name) and name not in values}
+    if rest := sorted(controller.keys() - renamed.keys() - set(same)):
+        notes.needed(f"controller.{listed(rest)}: no value that Forebay knows; see docs/reference/helm.md.")
+    return found
+
+
+def _resources(resources: Document, notes: Notes) -> Document:
+    limits = mapping(resources, "limits")
+    if "cpu" in limits:
+        notes.changed("resources.limits.cpu is left out: a throttled leader loses its Lease.")
+    memory = str(limits.get("memory", ""))
+    unit = next((each for each in _UNITS if memory.endswith(each)), "")
+    amount = memory.removesuffix(unit)
+    if unit and amount.isdecimal() and int(amount) * _UNITS[unit] < _LEAST_MEMORY:
+        notes.changed(f"resources are left out: a limit of {memory} is too little to watch the pods of a cluster.")
+        return {}
+    kept = {key: value for key, value in limits.items() if key != "cpu"}
+    return filled({**resources, "limits": kept})
+
+
+def _metrics(document: Document, values: Document, notes: Notes) -> None:
+    if "port" in mapping(document, "metrics"):
+        notes.changed(
+            "metrics are served by HTTPS now, for tokens that may get /metrics; metrics.secure: false keeps plain HTTP."
+        )
+    monitor = mapping(mapping(values, "metrics"), "serviceMonitor")
+    if monitor.get("enabled"):
+        notes.changed("The ServiceMonitor reads with its own token: bind the ClusterRole RELEASE-metrics-reader to it.")
+
+
+def _config(config: Document, notes: Notes) -> None:
+    """tgp-operator's `config`, which its operator never read."""
+    for name, each in mapping(config, "providers").items():
+        if isinstance(each, Mapping) and each.get("enabled"):
+            notes.needed(f"config.providers.{name} is left out: name the provider in a GPUNodeClass.")
+    for name in ("talos", "tailscale"):
+        if mapping(config, name):
+            notes.changed(f"config.{name} is left out: a GPUNodeClass has {name}Config.")

@@ -1,0 +1,210 @@
+"""Predecessors that were configured by a Deployment, by variables or by Helm values, after their README's examples."""
+
+import msgspec
+import pytest
+import yaml
+
+from docs.helm_values import values_schema
+from forebay.api.codec import decode_any
+from forebay.cli import main
+from forebay.migrate.chart_values import SAME
+
+#: README of k8s-gpu-autoprovision (github.com/dseif0x/k8s-gpu-autoprovision): values, and variables of `docker run`.
+VALUES = """\
+nodeGroups:
+  - name: gpu-worker-1
+    gpuCount: 4
+    scaleUpEndpoint: http://power-api/gpu-worker-1/start
+    scaleDownEndpoint: http://power-api/gpu-worker-1/stop
+  - name: gpu-worker-2
+    gpuCount: 8
+    scaleUpEndpoint: http://power-api/gpu-worker-2/start
+    scaleDownEndpoint: http://power-api/gpu-worker-2/stop
+"""
+VARIABLES = """\
+# docker run
+GPU_NODE_1_NAME=gpu-worker-1
+GPU_NODE_1_GPU_COUNT=4
+GPU_NODE_1_SCALE_UP_ENDPOINT=http://power-api/start
+GPU_NODE_1_SCALE_DOWN_ENDPOINT=http://power-api/stop
+"""
+MACHINE = {
+    "name": "gpu-worker-1",
+    "gpuCount": 4,
+    "scaleUpEndpoint": "http://power-api/start",
+    "scaleDownEndpoint": "http://power-api/stop",
+}
+#: The RunPod Job controller by its README: its flags and its Secret, in the namespace that it names.
+CONTROLLER = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: runpod-controller, namespace: kube-system}
+spec:
+  template:
+    spec:
+      containers:
+        - name: controller
+          image: registry.example.com/runpod-controller:latest
+          args: [--reconcile-interval=30, --pending-job-threshold, "1", -max-pending-time=120, --max-gpu-price=0.5,
+                 --health-server-address=:8081]
+          env:
+            - name: RUNPOD_KEY
+              valueFrom: {secretKeyRef: {name: runpod-controller-secrets, key: RUNPOD_KEY}}
+"""
+#: Values of gpu-k8s-operator's chart, with its defaults.
+BUDGET_VALUES = """\
+image: {repository: controller, tag: latest}
+replicaCount: 1
+terminationGracePeriodSeconds: 10
+resources: {requests: {cpu: 10m, memory: 64Mi}, limits: {cpu: 500m, memory: 128Mi}}
+leaderElection: {enabled: true}
+metrics:
+  service: {enabled: true, port: 8443}
+  serviceMonitor: {enabled: true, interval: 30s, scrapeTimeout: 10s, scheme: https, insecureSkipVerify: true}
+webhook: {enabled: true, service: {port: 443}, certManager: {enabled: true}}
+healthProbe: {port: 8081}
+"""
+#: Values of tgp-operator's chart.
+TGP_VALUES = """\
+image: {repository: ghcr.io/solanyn/tgp-operator, tag: latest, pullPolicy: Always}
+controller:
+  replicas: 1
+  resources: {}
+  securityContext: {runAsNonRoot: true, allowPrivilegeEscalation: false}
+  nodeSelector: {kubernetes.io/os: linux}
+health: {port: 8081}
+metrics: {port: 8080}
+serviceAccount: {create: true, name: tgp-operator, annotations: {}}
+rbac: {create: true}
+config:
+  providers:
+    gcp: {enabled: true, credentialsRef: {name: tgp-operator-secret, key: KEY}}
+  talos: {image: "ghcr.io/siderolabs/talos:v1.10.5"}
+"""
+
+
+@pytest.fixture
+def migrated(tmp_path, capsys):
+    """What the command prints for a file, as documents, with its notes and exit code."""
+
+    def run(text, *options, by="-f"):
+        file = tmp_path / "former.yaml"
+        file.write_text(text)
+        code = main(["migrate", by, str(file), *options])
+        captured = capsys.readouterr()
+        return [each for each in yaml.safe_load_all(captured.out) if each], captured.err, code
+
+    return run
+
+
+def admitted(manifests):
+    return [decode_any(msgspec.json.encode(each)) for each in manifests]
+
+
+def test_values_of_machines_stay_as_they_are(migrated):
+    (values,), notes, _ = migrated(VALUES, "--values")
+    assert values == yaml.safe_load(VALUES)
+    assert notes == ""
+
+
+def test_variables_of_machines_become_a_class_and_a_pool(migrated):
+    (node_class, pool), notes, code = migrated(VARIABLES, by="--env-file")
+    assert node_class["spec"] == {"providers": [{"name": "webhook", "machines": [MACHINE]}]}
+    assert pool["spec"] == {"nodeClassRef": {"name": node_class["metadata"]["name"]}}
+    assert pool["metadata"]["namespace"] == "forebay-system"
+    admitted([node_class, pool])
+    assert "do not use both" in notes
+    assert code == 0
+
+
+def test_a_deployment_with_such_variables_becomes_the_same_and_is_to_be_deleted(migrated):
+    env = [dict(zip(("name", "value"), line.split("="), strict=True)) for line in VARIABLES.splitlines()[1:]]
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "gpu-node-manager", "namespace": "gpu"},
+        "spec": {"template": {"spec": {"containers": [{"name": "m", "image": "m:1", "env": env}]}}},
+    }
+    (node_class, _), notes, code = migrated(yaml.safe_dump(deployment), "--namespace", "gpu")
+    assert node_class["spec"]["providers"][0]["machines"] == [MACHINE]
+    assert "Delete it before Forebay's operator starts" in notes
+    assert code == 0
+    assert migrated(yaml.safe_dump(deployment), "--check")[2] == 1
+
+
+def test_an_incomplete_group_is_named_with_its_variable(migrated):
+    text = VARIABLES.replace("GPU_NODE_1_NAME=gpu-worker-1\n", "")
+    manifests, notes, _ = migrated(text, by="--env-file")
+    assert manifests == []
+    assert "GPU_NODE_1_NAME" in notes
+
+
+def test_the_flags_of_the_controller_become_settings_and_its_secret_a_class(migrated):
+    (node_class, pool), notes, _ = migrated(CONTROLLER)
+    assert node_class["spec"]["providers"] == [
+        {"name": "runpod", "credentialsRef": {"name": "runpod-controller-secrets", "key": "RUNPOD_KEY"}}
+    ]
+    admitted([node_class, pool])
+    assert "Copy the Secret runpod-controller-secrets from the namespace kube-system" in notes
+    (values,), _, _ = migrated(CONTROLLER, "--values")
+    assert values == {
+        "settings": {
+            "reconcileInterval": "30s",
+            "pendingJobThreshold": "1",
+            "maxPendingTime": "120s",
+            "maxGpuPrice": "0.5",
+        },
+        "offload": {"enabled": True},
+        "port": 8081,
+        "secrets": ["runpod-controller-secrets"],
+    }
+    known = values_schema()["properties"]
+    assert values.keys() <= known.keys()
+    assert values["settings"].keys() <= known["settings"]["properties"].keys()
+
+
+def test_a_flag_that_nobody_knows_is_to_be_looked_at(migrated):
+    _, notes, code = migrated(CONTROLLER.replace("--reconcile-interval=30", "--turbo=yes"), "--check")
+    assert "--turbo is no flag that Forebay knows" in notes
+    assert code == 1
+
+
+def test_values_of_the_budget_operator_lose_its_webhook_and_its_small_limits(migrated):
+    (values,), notes, _ = migrated(BUDGET_VALUES, "--values")
+    former = yaml.safe_load(BUDGET_VALUES)
+    assert values == {
+        key: former[key] for key in ("replicaCount", "terminationGracePeriodSeconds", "healthProbe", "metrics")
+    }
+    for said in ("webhook is left out", "128Mi is too little", "set image.repository", "metrics-reader"):
+        assert said in notes
+
+
+def test_values_of_tgp_operator_move_to_where_forebay_has_them(migrated):
+    (values,), notes, _ = migrated(TGP_VALUES, "--values")
+    assert values == {
+        "replicaCount": 1,
+        "securityContext": {"runAsNonRoot": True, "allowPrivilegeEscalation": False},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "healthProbe": {"port": 8081},
+        "metrics": {"port": 8080},
+        "serviceAccount": {"create": True, "name": "tgp-operator", "annotations": {}},
+        "rbac": {"create": True},
+    }
+    assert "config.providers.gcp is left out: name the provider in a GPUNodeClass" in notes
+    assert "metrics are served by HTTPS now" in notes
+
+
+def test_every_value_that_stays_is_a_value_of_the_chart():
+    assert set(SAME) <= values_schema()["properties"].keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param([], "give -f FILE, --env-file FILE or --from-cluster", id="nothing"),
+        pytest.param(["-f", "x", "--apply", "--check"], "look first, then apply", id="both"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(arguments, sentence, capsys):
+    assert main(["migrate", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
