@@ -17,13 +17,15 @@ def paced(
 ) -> Transport:
     """The transport, which sends no more than every rate limit of the provider allows.
 
-    A quarter of a limit may be sent at once and the rest evenly over its span, so that no window, wherever it begins,
-    has more than the whole. `lane_of` says which requests wait together: they delay no others, so they may wait for
-    longer, though not for as long as the call that they are part of (what was never sent has done nothing for certain).
+    Half of a limit may be sent at once and the other half evenly over its span, so that no window, wherever it begins,
+    has more than the whole. `lane_of` says which requests wait together: they delay no others, so less of the limit is
+    kept for what must be sent at once (a quarter), and they may wait for longer, though not for as long as the call
+    that they are part of (what was never sent has done nothing for certain).
     """
     longest = _LONGEST_WAIT if lane_of is None else capabilities.call_timeout.total_seconds() * 0.75
+    part = 2 if lane_of is None else 4
     for limit in sorted(capabilities.rate_limits, key=lambda each: each.per):
-        burst = max(limit.requests // 4, 1)
+        burst = max(limit.requests // part, 1)
         rest = max(limit.requests - burst, 1)
         qps = rest / (limit.per / timedelta(seconds=1))
         transport = RateBudget(transport, qps=qps, burst=burst, longest_wait=longest, lane_of=lane_of)
