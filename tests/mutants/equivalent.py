@@ -31,6 +31,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "pod.resource_version < known.pod.resource_version -> pod.resource_version <= known.pod.resource_version",
     ): "a state that is seen again says nothing new",
     (
+        "forebay/budgets/bill.py",
+        "0 -> 1",
+        "last = max(machine.recorded_until or 0, at if machine.unverified else 0)",
+    ): "one second after 1970",
+    (
         "forebay/reconcile/due_steps.py",
         "without `record.state in _ENDING`",
     ): "saves work: only the rules of these states ask whether the machine is needed",
