@@ -45,6 +45,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     ): "saves work: other gangs are counted and not returned",
     ("forebay/kube/pods.py", "4096 -> 4097"): "entries of a cache",
     (
+        "forebay/lifecycle/presence.py",
+        "len(_INDEXES) >= _MAX_INDEXES -> len(_INDEXES) > _MAX_INDEXES",
+    ): "entries of a cache",
+    (
         "forebay/demand/best_fit.py",
         "without `not (anti_affinity or self.anti_affinity)`",
     ): "saves work: without any anti-affinity none is violated",
