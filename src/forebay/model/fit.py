@@ -60,7 +60,7 @@ def misfit(
     """Why a pod of this shape cannot run on `node` with `free` resources left; None where it can."""
     if found := barred(shape, node):
         return found
-    if shape.host_ports and any(port in ports_in_use for port in shape.host_ports):
+    if any(port in ports_in_use for port in shape.host_ports):
         return _PORTS
     if shape.requests.fits_within(free):
         return None

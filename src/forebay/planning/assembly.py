@@ -214,17 +214,23 @@ def _left_out(
                     ),
                 )
             elif needed[gang] > members[gang] or reason in (Reason.LIMIT_REACHED, Reason.OUT_OF_STOCK):
-                why = _why_incomplete(demand, gang, known, gangs, sentence)
+                why = _why_incomplete(demand, (gang, members[gang]), known, gangs, sentence)
                 reason = Reason.GANG_INCOMPLETE
                 sentence = f"Pod group {gang} is served as a whole or not at all, and {why}"
         for pod in group.pods[group.count - left :]:
             yield LeftOut(pod=pod, reason=reason, sentence=sentence)
 
 
-def _why_incomplete(demand: PodGroups, gang: GangKey, known: Considered, gangs: GangCounts, sentence: str) -> str:
-    """Why the gang is not served: how many of its pods could be if it were alone, and what holds back the others."""
+def _why_incomplete(
+    demand: PodGroups, planned: tuple[GangKey, int], known: Considered, gangs: GangCounts, sentence: str
+) -> str:
+    """Why the gang is not served: how many of its pods could be if it were alone, and what holds back the others.
+
+    `planned`: the gang, and how many of its pods were planned for.
+    """
+    gang, members = planned
     waiting, needed = gangs.waiting[gang], gangs.needed[gang]
-    if needed > demand.gangs()[gang]:
+    if needed > members:
         return f"not all of its {waiting} pods can be served now. See the sentences of its other pods."
     alone = gangs.alone.get(gang)
     missing = [] if alone is None else [n for n, left in enumerate(alone.left) if left]
@@ -232,7 +238,7 @@ def _why_incomplete(demand: PodGroups, gang: GangKey, known: Considered, gangs: 
         return f"not all of its {waiting} pods can be served now. {sentence}"
     first = demand.groups[missing[0]]
     reason, sentence = left_out(first, known._replace(inventory=alone.inventory))
-    served = demand.gangs()[gang] - sum(alone.left)
+    served = members - sum(alone.left)
     most = f"there is capacity for {served} of its {waiting} pods; {needed - served} more must fit"
     if reason is Reason.OUT_OF_STOCK:
         return f"{most}: allow more regions, providers or GPU types, or add machines."

@@ -23,6 +23,8 @@ _INFINITY = highspy.kHighsInf
 _MOST_FILLINGS = 10_000
 #: Bounds the search by work, so that the same input gives the same plan on a busy machine.
 _MOST_NODES = 2000
+#: Among more columns, the presolver looks for parallel ones for longer than the search takes, and that is not counted.
+_MOST_PRESOLVED = 1000
 _FEASIBLE = highspy.SolutionStatus.kSolutionStatusFeasible
 
 Terms = list[tuple[int, float]]
@@ -211,6 +213,8 @@ class ExactProgram:
 
     def _model(self) -> highspy.Highs:
         highs = quiet()
+        if len(self._cost) > _MOST_PRESOLVED:
+            highs.setOptionValue("presolve", "off")
         highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         highs.setOptionValue("mip_rel_gap", 1e-9)
         highs.setOptionValue("mip_abs_gap", 1e-9)

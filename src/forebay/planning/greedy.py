@@ -279,6 +279,9 @@ def move_to_cheaper(packer: Packer, solution: Solution, inventory: Inventory) ->
 
 def _replace(inventory: Inventory, old: PricedCandidate, new: PricedCandidate, count: int) -> int:
     """Buys `new` in place of up to `count` nodes of `old`, as often as stock and limits allow. Returns how often."""
+    # Nearly all candidates, where stock is scarce.
+    if not inventory.stock(new) and new.stock_key != old.stock_key:
+        return 0
     # Undo the replaced purchase first: both candidates may be under the same limit.
     inventory.undo_buy(old, count)
     low, high = 0, min(inventory.can_buy(new), count)

@@ -9,7 +9,7 @@ from forebay.planning.work import Work
 #: Seconds of work: to start, for each entry of the matrix before the search, for an iteration of a linear program.
 _START: Final = 3e-3
 _PER_ENTRY: Final = 6e-6
-_PER_ITERATION: Final = 3e-5
+_PER_ITERATION: Final = 4e-5
 #: A shorter run finds nothing.
 _FEWEST_CHECKS: Final = 10
 
@@ -28,7 +28,7 @@ class _CheckCost(NamedTuple):
 
 #: The first node is solved again and again with new cuts. Measured on the programs of packing problems and limits.
 _AT_FIRST_NODE: Final = _CheckCost(3e-4, 1.5e-7, 6e-6, 5e-3)
-_LATER: Final = _CheckCost(1e-4, 1.8e-7, 0.0, 2e-3)
+_LATER: Final = _CheckCost(1.5e-4, 3e-7, 0.0, 2e-3)
 
 
 def quiet() -> highspy.Highs:

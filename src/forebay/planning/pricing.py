@@ -139,13 +139,13 @@ class UpperBounds:
             return
         arrays = self._arrays
         need, capacity = arrays.need, arrays.capacity[candidate_groups]
-        few = [d for d in range(need.shape[1]) if need[:, d].any() and is_counted(d, need, capacity.max(axis=0))]
+        few = [d for d in range(need.shape[1]) if is_counted(d, need, capacity.max(axis=0))]
         if not few:
             return
         most = arrays.most[candidate_groups].max(axis=0)
         groups = useful(worth, need, capacity.max(axis=0), most)
         for d in range(need.shape[1]):
-            if d == few[0] or not need[:, d].any():
+            if d == few[0]:
                 continue
             # In blocks of similar size: the steps of a large node are too coarse for a small one.
             order = np.argsort(capacity[:, d], kind="stable")

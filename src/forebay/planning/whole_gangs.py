@@ -1,6 +1,7 @@
 """Gangs are served as a whole or not at all, and zones keep within their topology spread."""
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -114,15 +115,15 @@ class WholeGangs:
         )
         for share in shares:
             order = sorted((key for key in self._members if key not in dropped), key=self._order(share))
-            low, high = 0, len(order)
+
+            def first_gangs(many: int, order: list[GangKey] = order) -> _Attempt:
+                return self._try(dropped.union(order[many:]), limited, work, refine=False)
+
             # Whether all of the first so many gangs can be served is monotonous, but for the whims of the packing.
-            while low < high:
-                middle = (low + high + 1) // 2
-                attempt = self._try(dropped.union(order[middle:]), limited, work, refine=False)
-                low, high = (middle, high) if not attempt.broken else (low, middle - 1)
-            attempt = self._try(dropped.union(order[low:]), limited, work, refine=False)
+            many = bisect_left(range(1, len(order) + 1), True, key=lambda many: bool(first_gangs(many).broken))
+            attempt = first_gangs(many)
             if best is None or (bool(attempt.broken), attempt.rank) < (bool(best[0].broken), best[0].rank):
-                best = (attempt, order[:low], order[low:])
+                best = (attempt, order[:many], order[many:])
         assert best is not None
         attempt, kept, rest = best
         attempt, kept, rest = self._add(attempt, kept, rest, limited, work.part(_GREEDY_SHARE), refine=False)

@@ -49,6 +49,26 @@ def test_a_chunk_is_read_as_it_was_written():
     assert decode_chunk(encode_chunk(chunk)) == chunk
 
 
+def test_equal_chunks_are_written_in_equal_bytes():
+    minutes = {60: 5, 120: 7, 3600: 2}
+    backwards = dict(reversed(minutes.items()))
+    one = Chunk(owner=OWNER, serial=1, group=(1, 1), minutes=minutes, ends=minutes)
+    other = Chunk(owner=OWNER, serial=1, group=(1, 1), minutes=backwards, ends=backwards)
+    assert encode_chunk(one) == encode_chunk(other)
+
+
+@pytest.mark.parametrize("changed", [50, 300])
+def test_a_rate_that_changed_while_a_pod_ran_is_stored_with_the_time_of_the_change(changed):
+    ledger, store = Ledger(OWNER), Store()
+    ledger.begin(uid(1), 50, 1000, 50)
+    ledger.begin(uid(1), 50, 2000, changed)
+
+    store.save(ledger, 400)
+
+    # After a restart the pod's status would show its start, and not when its rate changed.
+    assert store.load().intervals(uid(1))[-1] == Interval(changed, None, 2000)
+
+
 def test_uids_that_only_look_like_uuids_keep_their_spelling():
     names = ["ABCDEF00-0000-4000-8000-000000000000", "abcdef000000400080000000000000000", "abcdef00" * 4]
     chunk = Chunk(owner=OWNER, serial=1, group=(1, 1), entries={name: [Interval(0, 1, 1)] for name in names})

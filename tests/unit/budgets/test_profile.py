@@ -42,3 +42,10 @@ def test_a_change_before_the_dropped_hours_counts_from_their_end(profile):
     profile.forget_before(3 * HOUR)
     profile.change(HOUR, 1)
     assert used(profile, 3 * HOUR, 4 * HOUR) == 9 * HOUR
+
+
+def test_of_pods_that_ended_at_the_end_of_the_dropped_hours_or_before_only_the_former_count(profile):
+    profile.forget_before(3 * HOUR)
+    profile.ended(3 * HOUR)
+    profile.ended(3 * HOUR - 1)
+    assert profile.ends_after((3 * HOUR - 2) * MICROSECONDS) == 2

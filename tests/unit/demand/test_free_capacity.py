@@ -138,6 +138,12 @@ def test_a_ready_machine_whose_node_turned_not_ready_has_no_free_capacity():
     assert free_nodes(named(node(ready=False)), {}, [record(state=State.READY)]) == ()
 
 
+def test_a_ready_machine_that_was_lost_with_its_startup_taint_is_not_launching_again():
+    lost = node(ready=False, taints=(Taint(STARTUP_TAINT, "uid-of-n1"),))
+
+    assert free_nodes(named(lost), {}, [record(state=State.READY)]) == ()
+
+
 def test_a_ready_node_object_corrects_the_plan():
     there = node(labels={"zone": "b"}, cpu=4_000, taints=(STARTUP, Taint("team", "x")))
     planned = {"labels": {"zone": "a", "pool": "p"}, "allocatable": {GPU: 8, "cpu": "64"}}

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.demand.maintenance import keeps_machine, must_stay, waits_for_its_node
+from forebay.demand.maintenance import held_by_people, keeps_machine, maintenance, must_stay, waits_for_its_node
 from forebay.model.requirements import Toleration
-from tests.unit.demand.builders import running, shape
+from tests.unit.demand.builders import node, record, running, shape
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
@@ -61,3 +61,27 @@ def test_a_pod_whose_owner_says_so_must_stay(annotations, stays):
 def test_a_pod_with_a_gpu_keeps_its_machine():
     assert keeps_machine(running(gpus=1), None)
     assert not keeps_machine(running(gpus=1), {"example.com/gpu"})
+
+
+MARK = "forebay.dev/maintenance"
+
+
+@pytest.mark.parametrize(
+    ("there", "by_cordon", "why"),
+    [
+        (node(annotations={MARK: "new fans"}), False, f"node n1 has the annotation {MARK}: new fans"),
+        (node(annotations={MARK: "false"}), True, None),
+        (node(unschedulable=True), True, "node n1 is cordoned, and not by Forebay"),
+        (node(unschedulable=True), False, None),
+        (node(unschedulable=True, annotations={MARK: ""}), False, f"node n1 has the annotation {MARK}"),
+        (node(), True, None),
+        (None, True, None),
+    ],
+    ids=["marked", "not marked", "cordon", "cordon of a rented machine", "both", "nothing", "no node"],
+)
+def test_people_hold_a_machine_by_a_mark_and_where_its_delivery_says_so_by_a_cordon(there, by_cordon, why):
+    assert held_by_people(record(), there, held_by_cordon=by_cordon) == why
+
+
+def test_a_long_reason_for_maintenance_is_cut():
+    assert maintenance(node(annotations={MARK: "x" * 500})) == f"node n1 has the annotation {MARK}: {'x' * 200}"

@@ -49,3 +49,6 @@ def test_of_two_containers_of_a_pod_the_one_that_was_ordered_counts_then_the_old
     assert live_containers([new, old])[one.uid] is old
     assert live_containers([old, new])[one.uid] is old
     assert live_containers([old, ordered, new])[one.uid] is ordered
+    without_status = record("older", None, delivers=Delivery.CONTAINER, pods=[one], born=ago(hours=3))
+    assert live_containers([old, without_status, ordered])[one.uid] is ordered
+    assert live_containers([old, without_status])[one.uid] is without_status

@@ -112,3 +112,10 @@ def test_a_kind_that_is_not_installed_is_named_as_such():
     assert str(error) == (
         "GET /x: the API server does not serve this kind: its CustomResourceDefinition is not installed (404 NotFound)"
     )
+
+
+def test_a_missing_page_of_anybody_else_says_nothing_about_a_kind():
+    error = errors.from_response(404, Headers({"Content-Type": "text/plain"}), b"no such site", call="GET /x")
+
+    assert "not from a Kubernetes API server" in str(error)
+    assert "no such site" in str(error)

@@ -86,6 +86,14 @@ async def test_of_several_files_the_first_that_has_a_name_wins_and_missing_files
     assert str(first) in found.source
 
 
+async def test_of_several_files_the_first_current_context_counts(tmp_path):
+    files = [kubeconfig(tmp_path / name, name=name) for name in ("prod", "test")]
+
+    found = config.load_config(env={"KUBECONFIG": os.pathsep.join(map(str, files))})
+
+    assert await authorization(found) == "Bearer token-of-prod"
+
+
 def test_a_kubeconfig_variable_without_any_existing_file_is_an_error(tmp_path):
     kubeconfig(tmp_path / ".kube" / "config")
     text = sentence(env={"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "nowhere")})

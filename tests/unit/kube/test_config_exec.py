@@ -12,6 +12,8 @@ import yaml
 
 from forebay.kube import config
 from forebay.kube.errors import ConfigError
+from forebay.kube.exec_plugin import ExecPlugin
+from forebay.kube.kubeconfig import ExecSpec
 from forebay.net import clock
 from tests.pki import Authority
 
@@ -49,6 +51,11 @@ def user_of(folder: Path, *, cluster=None, **fields) -> config.Config:
     }
     (folder / "config").write_text(yaml.safe_dump(content))
     return config.load_config(env=dict(os.environ), path=folder / "config")
+
+
+def with_terminal(folder: Path, mode: str) -> ExecPlugin:
+    spec = ExecSpec(api_version=V1, command="./login", interactive_mode=mode)
+    return ExecPlugin(spec, where='user "u"', beside=folder, env=dict(os.environ), interactive=True)
 
 
 async def failing(found: config.Config) -> str:
@@ -191,9 +198,6 @@ async def test_the_last_line_of_a_command_is_redacted_before_it_is_shown(tmp_pat
 
 
 async def test_a_command_that_hangs_is_ended_together_with_its_children(tmp_path):
-    from forebay.kube.exec_plugin import ExecPlugin
-    from forebay.kube.kubeconfig import ExecSpec
-
     plugin(tmp_path, "import subprocess; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])")
     spec = ExecSpec(api_version=V1, command="./login", interactive_mode="IfAvailable")
     hanging = ExecPlugin(spec, where='user "u"', beside=tmp_path, env=dict(os.environ), timeout=0.3)
@@ -216,6 +220,7 @@ async def test_a_command_that_cannot_be_executed_says_why(tmp_path):
 async def test_a_command_that_must_ask_the_user_needs_a_terminal(tmp_path):
     plugin(tmp_path, "answer(token='t')")
     assert "needs a terminal" in await failing(user_of(tmp_path, interactiveMode="Always"))
+    assert (await with_terminal(tmp_path, "Always").current()).authorization == "Bearer t"
 
 
 SECTIONS = {

@@ -105,6 +105,16 @@ async def test_repeats_are_counted_in_one_event_and_seldom_written():
     assert (recorder.counts.repeated, recorder.counts.written) == (99, 5)
 
 
+async def test_repeats_are_counted_in_one_event_however_long_the_operator_runs():
+    server = EventServer()
+    await asyncio.sleep(30 * 86400)
+    async with server.recorder() as recorder:
+        for _ in range(3):
+            recorder.event(POD, reason="NoCapacity", note="none")
+            await asyncio.sleep(300)
+    assert server.only["series"]["count"] == 3
+
+
 async def test_a_series_that_paused_for_long_begins_anew():
     server = EventServer()
     async with server.recorder() as recorder:

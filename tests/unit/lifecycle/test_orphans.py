@@ -242,7 +242,8 @@ def test_a_machine_that_is_on_without_registering_is_adopted_with_a_deadline():
 def test_a_machine_that_is_powering_on_or_off_is_not_adopted():
     for phase in (InstancePhase.ENDING, InstancePhase.STARTING, InstancePhase.STOPPED):
         moving = [instance("gpu-1", phase, owner=None)]
-        assert found([moving, moving, moving], make=power) == [(), (), ()]
+        for there in ((), (node("gpu-1"),)):
+            assert found([moving, moving, moving], nodes=there, make=power) == [(), (), ()]
 
 
 def test_an_old_listing_does_not_show_that_a_machine_is_on():

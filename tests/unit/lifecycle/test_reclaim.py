@@ -1,7 +1,9 @@
 """A rented machine that its provider takes back is drained while there is time."""
 
 import pytest
+from msgspec.structs import replace
 
+from forebay.api.gpu_instance import ProvisionerRef
 from forebay.lifecycle.steps import Drain, Terminate
 from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.builders import (
@@ -17,6 +19,7 @@ from tests.unit.lifecycle.builders import (
     node,
     pod,
     record,
+    rented_spec,
 )
 
 LATER = NOW + minutes(1)
@@ -68,3 +71,14 @@ def test_one_that_failed_at_the_provider_cools_its_offer_down(state, reason):
     leaving = step(record(state), InstancePhase.FAILED, message="host error.")
     assert (leaving.status.state, leaving.reason, leaving.status.failures) == (S.TERMINATING, reason, 1)
     assert "failed: host error. Terminating it." in leaving.sentence
+
+
+def test_a_member_of_a_group_that_somebody_else_asked_for_is_left_to_its_group_when_it_fails():
+    member = replace(rented_spec(), provisioner_ref=ProvisionerRef(name="gpus", group="near"))
+
+    def failed(**fields):
+        return step(record(S.LAUNCHED, **fields), InstancePhase.FAILED)
+
+    assert failed(spec=member, attempt=None) is None
+    assert failed(spec=member).reason is R.LAUNCH_FAILED
+    assert failed(attempt=None).reason is R.LAUNCH_FAILED

@@ -4,6 +4,8 @@ import pytest
 
 from forebay.api.parts import Truth
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
+from forebay.lifecycle.deliveries.policy import UNHEALTHY_AFTER
+from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.steps import Launch, Uncordon, WriteStatus
 from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
@@ -198,6 +200,20 @@ def test_pods_on_a_node_that_stays_not_ready_are_not_waited_for_for_ever():
 
     assert late >= NOW + minutes(6)
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.JOIN_TIMEOUT)
+
+
+def test_pods_on_a_node_that_is_lost_near_the_deadline_are_looked_at_again_when_their_time_is_up():
+    late = NOW + RENTED.gpu_deadline
+    unready = node(ready=False, unready_since=late - minutes(1))
+
+    def lost(of):
+        return facts(of, node=unready, pods=(pod(),))
+
+    told = after(next_step(lost(record(S.JOINED)), late))
+
+    assert told.status.state is S.JOINED
+    assert step_or_wait(lost(told), late) == (None, unready.unready_since + UNHEALTHY_AFTER)
+    assert next_step(lost(told), unready.unready_since + UNHEALTHY_AFTER).status.state is S.DRAINING
 
 
 def test_a_launch_that_vanishes_before_it_was_ready_counts_as_failed():

@@ -42,6 +42,25 @@ def test_no_name_means_two_models_by_accident():
     assert Vendor.AMD.resource == "amd.com/gpu"
 
 
+#: GiB of a GPU as its maker or, for slices and export models, clouds state it; several where it is sold so.
+MEMORY = """
+    A10=24 A100-40GB=40 A100-80GB=80 A10G=24 A16=16 A30=24 A40=48 A4000=16 A4500=20 A5000=24 A6000=48 B200=180 B300=270
+    GB200=192 GH200=96 H100=80 H100-NVL=94 H200=141 K80=12 L4=24 L40=48 L40S=48 M4000=8 M60=8 P100=16 P4=8 P4000=8
+    P5000=16 P6000=24 RTX2000-Ada=16 RTX3060=12,8 RTX3070=8 RTX3080=10,12 RTX3080Ti=12 RTX3090=24 RTX3090Ti=24
+    RTX4000-Ada=20 RTX4060=8,16 RTX4060Ti=8,16 RTX4070=12,16 RTX4070Ti=12,16 RTX4080=16 RTX4090=24 RTX4090D=24
+    RTX5000-Ada=32 RTX5060=8 RTX5060Ti=16,8 RTX5070=12 RTX5070Ti=16 RTX5080=16 RTX5090=32 RTX5880-Ada=48 RTX6000=24
+    RTX6000-Ada=48 RTXPRO4000=24 RTXPRO4500=32 RTXPRO5000=48 RTXPRO6000=96 RTXPRO6000-MIG-24GB=24
+    RTXPRO6000-MIG-48GB=48 T4=16 T4g=16 V100=16 V100-32GB=32 MI25=16 MI250=128 MI250X=128 MI300X=192 MI325X=256
+    MI355X=288 V520=8
+"""
+
+
+def test_every_model_has_the_memory_that_it_is_sold_with():
+    known = {model.name: ",".join(map(str, model.memory_gib)) for model in MODELS}
+
+    assert known == dict(each.split("=") for each in MEMORY.split())
+
+
 @pytest.mark.prices
 def test_every_name_of_the_real_price_table_is_known_and_means_what_the_table_says():
     with gzip.open(PRICES / "gpu_offers.csv.gz", "rt") as lines:

@@ -1,7 +1,8 @@
 import pytest
 
 from forebay.model.quantities import Gpus, Resources
-from forebay.model.workloads import ContainerResources, Phase, PodShape, effective_requests
+from forebay.model.workloads import ContainerResources, Owner, Phase, PodShape, effective_requests
+from tests.unit.demand.builders import pod
 
 
 def ask(**requests):
@@ -88,3 +89,18 @@ def test_a_shape_knows_its_gpus():
 @pytest.mark.parametrize(("phase", "ended"), [(phase, phase in {"Succeeded", "Failed"}) for phase in Phase])
 def test_only_succeeded_and_failed_pods_have_finished(phase, ended):
     assert phase.ended is ended
+
+
+@pytest.mark.parametrize(
+    ("fields", "occupies"),
+    [
+        ({}, True),
+        ({"owner": Owner("ReplicaSet", "web", "uid")}, True),
+        ({"owner": Owner("DaemonSet", "driver", "uid")}, False),
+        ({"mirror": True}, False),
+        ({"phase": Phase.SUCCEEDED}, False),
+    ],
+    ids=["alone", "of a ReplicaSet", "of a DaemonSet", "of the kubelet", "ended"],
+)
+def test_a_node_is_kept_for_pods_but_not_for_daemons_and_those_that_have_ended(fields, occupies):
+    assert pod(**{"node": "n1", "phase": Phase.RUNNING, **fields}).occupies_node is occupies

@@ -242,6 +242,12 @@ def test_machines_from_environment_variables_need_no_pool():
     assert "forebay.dev/nodepool" not in found.node.labels
 
 
+def test_a_machine_is_one_machine_whatever_stock_its_source_tells():
+    listed = msgspec.structs.replace(owned(), stock=5)
+
+    assert only(candidates(machines(listed), [], [], CONTEXT)).available == 1
+
+
 def test_a_machine_has_the_capacity_its_node_last_reported():
     seen = CandidateContext(now=NOW, remembered={"own": node("own", labels={"disk": "ssd"})})
 

@@ -49,6 +49,38 @@ def test_a_preference_is_worth_a_little_and_no_more():
     assert bought(plan(pods(1, prefers), far)) == ["plain"]
 
 
+def test_several_pods_with_a_preference_do_not_move_to_a_node_that_is_cheaper_without_it():
+    prefers = shape(
+        preferred_node_affinity=(PreferredTerm(100, NodeSelectorTerm((Requirement("a", LabelOperator.EXISTS),))),)
+    )
+    offers = [candidate(1, "1.00", name="plain"), candidate(1, "1.04", name="preferred", labels={"a": ""})]
+
+    made = plan(pods(3, prefers), offers, preferences=Preferences(refine=False))
+
+    assert bought(made) == ["preferred"] * 3
+
+
+def test_with_fewer_zones_than_min_domains_each_zone_gets_no_more_than_max_skew():
+    offers = [candidate(4, "4", name=f"in-{zone}", zone=zone) for zone in "ab"]
+
+    def left_out(min_domains):
+        spread = TopologySpread(ZONE, 1, APP, min_domains=min_domains)
+        return len(plan(pods(6, shape(topology_spread=(spread,)), labels={"app": "a"}), offers).left_out)
+
+    assert (left_out(2), left_out(3)) == (0, 4)
+
+
+def test_affinity_that_also_selects_waiting_pods_without_it_is_not_planned_and_says_so():
+    near = pods(2, shape(pod_affinity=(PodAffinityTerm(ZONE, APP),)), labels={"app": "a"})
+    free = pods(1, shape(2), labels={"app": "a"})
+
+    made = plan([*near, *free], [candidate(4, "4", zone="a")])
+
+    assert served(made) == {free[0].name}
+    assert {each.reason for each in made.left_out} == {Reason.AFFINITY_NOT_PLANNED}
+    assert "give them the affinity too, or select fewer pods" in made.left_out[0].sentence
+
+
 def test_taints_keep_pods_away_that_do_not_tolerate_them():
     offers = [candidate(1, "1", name="tainted", taints=(Taint("team", "b"),)), candidate(1, "2", name="open")]
 

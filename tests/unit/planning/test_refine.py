@@ -1,5 +1,7 @@
 """Column generation: better than greedy, proven where it can be, and over as soon as nothing can be gained."""
 
+import random
+
 import pytest
 
 from forebay.model.quantities import UsdPerHour
@@ -10,6 +12,7 @@ from forebay.planning.pod_groups import pod_groups
 from forebay.planning.refine import Refinement
 from forebay.planning.solve import resource_bound, solution_rank
 from forebay.planning.work import Work
+from tests.unit.planning.test_planner_work import CASES, offers
 from tests.unit.planning.worlds import POOL, candidate, pods, shape
 
 USUAL = Preferences()
@@ -46,6 +49,16 @@ def test_the_search_ends_when_no_plan_can_have_fewer_nodes():
     assert problem.nodes(found) == 126
     assert bound == UsdPerHour("2.5").units * 126
     assert left > 0.9
+
+
+def test_the_first_rounding_saves_the_search_for_more_columns():
+    waiting, caps = CASES["plain"]
+    problem = Problem(waiting, offers(random.Random(0)), caps)
+
+    found, bound, left = problem.refine()
+
+    assert bound <= problem.packer.expected(found) <= bound * 1.0001
+    assert left > 0.975
 
 
 def test_a_bad_first_solution_is_replaced():

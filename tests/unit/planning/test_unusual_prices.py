@@ -56,6 +56,12 @@ def test_cheap_offers_are_usual_down_to_a_few_percent_and_spot_is_compared_with_
     assert not found.excluded
 
 
+def test_an_offer_that_names_a_model_and_has_no_gpu_is_compared_with_nothing():
+    without = offer("cpu-only", "0.01", gpus=0, gpu_type="A100-80GB")
+
+    assert not offering(*USUAL, without).excluded
+
+
 def test_few_offers_of_a_model_say_nothing_about_what_is_usual():
     assert not offering(*USUAL[:3], SLIP).excluded
     assert [each.reason for each in offering(*USUAL[:4], SLIP).excluded] == [Reason.PRICE_UNUSUAL]

@@ -1,0 +1,67 @@
+"""Replacements: who takes whose place, and the room that is kept for pods which have not moved yet."""
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import InstanceState as State
+from forebay.api.gpu_instance import ReplacedInstance
+from forebay.api.parts import Condition, Truth
+from forebay.demand.free_capacity import FreeNode
+from forebay.demand.replacements import REPLACEMENT, UNDERUTILIZED, replaced, without_promised
+from forebay.model.quantities import Resources
+from tests.unit.demand.builders import GPU, ago, node, record, running
+
+
+def told(kind, truth=Truth.TRUE):
+    return (Condition(type=kind, status=truth, reason="Expired", last_transition_time=ago(minutes=1)),)
+
+
+def in_place_of(*names, name="new", state=State.LAUNCHED, pods=(), **fields):
+    made = record(name, state, pods=pods, **fields)
+    references = tuple(ReplacedInstance(name=each, uid=f"uid-of-{each}") for each in names)
+    return replace(made, spec=replace(made.spec, replaces=references))
+
+
+def pairs(*records):
+    return [(old.metadata.name, new.metadata.name) for old, new in replaced(records)]
+
+
+@pytest.mark.parametrize(
+    ("old", "goes"),
+    [
+        (record("old", conditions=told(REPLACEMENT)), True),
+        (record("old", conditions=told(UNDERUTILIZED)), True),
+        (record("old", State.DRAINING), True),
+        (record("old", conditions=told(REPLACEMENT, Truth.FALSE)), False),
+        (record("old", State.JOINED, conditions=told(REPLACEMENT)), False),
+        (record("old"), False),
+    ],
+    ids=["to be replaced", "under-utilized", "draining", "no longer", "not ready", "nothing said"],
+)
+def test_a_machine_is_replaced_while_it_is_still_to_go(old, goes):
+    assert pairs(old, in_place_of("old")) == ([("old", "new")] if goes else [])
+
+
+@pytest.mark.parametrize("state", [State.GONE, State.DRAINING, State.TERMINATING])
+def test_a_replacement_that_ends_replaces_nobody(state):
+    assert pairs(record("old", State.DRAINING), in_place_of("old", state=state)) == []
+
+
+def test_a_machine_whose_record_is_no_longer_there_is_not_replaced_and_the_others_are():
+    old = record("old", State.DRAINING)
+
+    assert pairs(old, in_place_of("deleted", "old")) == [("old", "new")]
+    assert pairs(old) == []
+
+
+def test_room_for_pods_that_have_not_moved_yet_is_not_free_for_others():
+    moves, stays = running("moves", "old", gpus=2), running("stays", "old", gpus=4)
+    old, new = record("old", State.DRAINING), in_place_of("old", state=State.READY, pods=[moves])
+    free = [FreeNode(node=node(name), free=Resources({GPU: 8})) for name in ("new", "other")]
+
+    def gpus(**fields):
+        found = without_promised(free, [old, new], {"old": (moves, stays)}, **fields)
+        return {each.node.name: each.free.amount(GPU) for each in found}
+
+    assert gpus() == {"new": 6, "other": 8}
+    assert gpus(leaving=frozenset({old.uid})) == {"new": 8, "other": 8}
