@@ -30,7 +30,7 @@ class HistoryError(ValueError):
     """The table is no history of prices. The text says why."""
 
 
-class PriceChange(NamedTuple):
+class PricesFrom(NamedTuple):
     """From this second on, these offers have other prices."""
 
     at: int
@@ -40,14 +40,14 @@ class PriceChange(NamedTuple):
 class PriceHistory(NamedTuple):
     """All changes, in order of time; seconds are Unix time."""
 
-    changes: tuple[PriceChange, ...]
+    changes: tuple[PricesFrom, ...]
 
     @property
     def covered(self) -> frozenset[OfferKey]:
         """Offers that the history tells of."""
         return frozenset(key for change in self.changes for key in change.prices)
 
-    def since(self, start: int) -> tuple[PriceChange, ...]:
+    def since(self, start: int) -> tuple[PricesFrom, ...]:
         """The changes as seconds from `start`; the first has the prices of that moment."""
         first: dict[OfferKey, UsdPerHour | None] = dict.fromkeys(self.covered)
         later = []
@@ -55,8 +55,8 @@ class PriceHistory(NamedTuple):
             if at <= start:
                 first.update(prices)
             else:
-                later.append(PriceChange(at - start, prices))
-        return (PriceChange(0, first), *later) if first else ()
+                later.append(PricesFrom(at - start, prices))
+        return (PricesFrom(0, first), *later) if first else ()
 
 
 def read_history(lines: Iterable[str], offers: Sequence[Offer]) -> PriceHistory:
@@ -82,14 +82,14 @@ def read_history(lines: Iterable[str], offers: Sequence[Offer]) -> PriceHistory:
     return history
 
 
-def _changes(states: Iterable[tuple[int, Prices]]) -> Iterator[PriceChange]:
+def _changes(states: Iterable[tuple[int, Prices]]) -> Iterator[PricesFrom]:
     """Only what differs from the state before."""
     known: dict[OfferKey, UsdPerHour | None] = {}
     for at, state in states:
         changed = {key: price for key, price in state.items() if key not in known or known[key] != price}
         if changed:
             known.update(changed)
-            yield PriceChange(at, changed)
+            yield PricesFrom(at, changed)
 
 
 def _wide_states(

@@ -19,7 +19,7 @@ from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod, PodShape
 from forebay.planning.plan import Candidate
 from forebay.simulate.policies import BuyingPolicy, HeldCapacity, at_prices, fits_alone
-from forebay.simulate.price_history import PriceChange, Prices
+from forebay.simulate.price_history import Prices, PricesFrom
 from forebay.simulate.traces import TracedPod
 
 _HOUR: Final = 3600
@@ -122,7 +122,7 @@ class Replay:
         policy: BuyingPolicy,
         candidates: Sequence[Candidate],
         terms: ReplayTerms,
-        history: Sequence[PriceChange] = (),
+        history: Sequence[PricesFrom] = (),
     ) -> None:
         """`history`: how prices and availability of the candidates change, in seconds of the trace."""
         self._trace = trace
@@ -209,7 +209,7 @@ class Replay:
                     self._reclaim(about, now)
             case _Event.BEGIN, int():
                 self._begin(about)
-            case _Event.PRICES, PriceChange():
+            case _Event.PRICES, PricesFrom():
                 self._change_prices(about.prices, now)
 
     def _change_prices(self, prices: Prices, now: int) -> None:

@@ -9,7 +9,7 @@ from forebay.budgets.ledger.ledger import Ledger
 from forebay.model.quantities import UsdPerHour
 from forebay.simulate.ledger_trace import ledger_trace
 from forebay.simulate.policies import FirstFitPolicy, PlannerPolicy, SpendingLimits
-from forebay.simulate.price_history import HistoryError, PriceChange, read_history
+from forebay.simulate.price_history import HistoryError, PricesFrom, read_history
 from forebay.simulate.replay import Replay, ReplayTerms
 from tests.unit.simulate.test_replay import market, offer, pods
 
@@ -34,10 +34,10 @@ def test_spot_prices_of_a_wide_table_are_of_their_type_and_zone():
     here, there = placed(SPOT, zone="z1"), placed(SPOT, zone="z2")
     found = history("snapshot_unix_utc,g@z1,g@z3\n100,0.5,9\n200,0.5,9\n300,,9\n", here, there)
     assert found.changes == (
-        PriceChange(100, {here.key: UsdPerHour("0.5")}),
-        PriceChange(300, {here.key: None}),
+        PricesFrom(100, {here.key: UsdPerHour("0.5")}),
+        PricesFrom(300, {here.key: None}),
     )
-    assert found.since(250) == (PriceChange(0, {here.key: UsdPerHour("0.5")}), PriceChange(50, {here.key: None}))
+    assert found.since(250) == (PricesFrom(0, {here.key: UsdPerHour("0.5")}), PricesFrom(50, {here.key: None}))
 
 
 def test_what_a_snapshot_does_not_list_could_not_be_had():
@@ -47,9 +47,9 @@ def test_what_a_snapshot_does_not_list_could_not_be_had():
         "100,x,f,A,1,east,2\n200,x,other,A,1,east,2\n300,x,f,A,1,east,3\n"
     )
     assert history(text, east).changes == (
-        PriceChange(100, {east.key: UsdPerHour("2")}),
-        PriceChange(200, {east.key: None}),
-        PriceChange(300, {east.key: UsdPerHour("3")}),
+        PricesFrom(100, {east.key: UsdPerHour("2")}),
+        PricesFrom(200, {east.key: None}),
+        PricesFrom(300, {east.key: UsdPerHour("3")}),
     )
 
 
@@ -57,8 +57,8 @@ def test_a_table_of_changes_keeps_a_price_until_the_next_row():
     east = placed(FIXED, region="east")
     text = "first_seen_unix_utc,instance_type,gpu_name,region,ondemand_usd_h\n1,f,A,east,4\n9,f,A,east,2\n"
     assert history(text, east).changes == (
-        PriceChange(1, {east.key: UsdPerHour("4")}),
-        PriceChange(9, {east.key: UsdPerHour("2")}),
+        PricesFrom(1, {east.key: UsdPerHour("4")}),
+        PricesFrom(9, {east.key: UsdPerHour("2")}),
     )
 
 
@@ -77,14 +77,14 @@ def test_a_table_that_is_no_history_is_refused_with_a_reason(text, sentence):
 
 @pytest.mark.parametrize("policy", [PlannerPolicy, FirstFitPolicy])
 def test_a_spot_machine_costs_what_spot_costs_while_it_runs(policy):
-    changes = (PriceChange(1800, {SPOT.key: UsdPerHour("3")}),)
+    changes = (PricesFrom(1800, {SPOT.key: UsdPerHour("3")}),)
     outcome = replay(changes, SPOT, rows=[(0, 3600, 1)], policy=policy, boot=0, idle=0)
     assert outcome.cost == UsdPerHour("1") * timedelta(minutes=30) + UsdPerHour("3") * timedelta(minutes=30)
     assert outcome.interruptions == 0
 
 
 def test_a_spot_machine_that_cannot_be_had_any_more_is_reclaimed_and_its_pod_begins_again_elsewhere():
-    changes = (PriceChange(600, {SPOT.key: None}),)
+    changes = (PricesFrom(600, {SPOT.key: None}),)
     outcome = replay(changes, SPOT, FIXED, rows=[(0, 3600, 1)], boot=0, idle=0)
     assert outcome.interruptions == 1
     assert outcome.gpu_seconds_lost == 600
@@ -92,13 +92,13 @@ def test_a_spot_machine_that_cannot_be_had_any_more_is_reclaimed_and_its_pod_beg
 
 
 def test_a_rented_machine_keeps_its_price_and_the_next_one_has_the_new():
-    changes = (PriceChange(600, {FIXED.key: UsdPerHour("5")}),)
+    changes = (PricesFrom(600, {FIXED.key: UsdPerHour("5")}),)
     outcome = replay(changes, FIXED, rows=[(0, 3600, 1), (3600 * 2, 3600, 1)], boot=0, idle=0)
     assert outcome.cost == UsdPerHour("2") * timedelta(hours=1) + UsdPerHour("5") * timedelta(hours=1)
 
 
 def test_a_pod_waits_while_nothing_can_be_had():
-    changes = (PriceChange(0, {FIXED.key: None}), PriceChange(900, {FIXED.key: UsdPerHour("2")}))
+    changes = (PricesFrom(0, {FIXED.key: None}), PricesFrom(900, {FIXED.key: UsdPerHour("2")}))
     outcome = replay(changes, FIXED, rows=[(0, 60, 1)], boot=0, idle=0)
     assert outcome.waits == (900,)
     assert outcome.left_waiting == 0

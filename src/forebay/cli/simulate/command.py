@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forebay.model.quantities import Usd
     from forebay.reporting.simulation import PolicyRow, SimulationReport
     from forebay.simulate.hindsight import AlwaysOn
-    from forebay.simulate.price_history import PriceChange
+    from forebay.simulate.price_history import PricesFrom
     from forebay.simulate.replay import Outcome
     from forebay.simulate.traces import Trace, TracedPod
 
@@ -190,7 +190,7 @@ async def _own_past(settings: Settings, span: timedelta) -> "Trace":
     return ledger_trace(ledgers, int((now - span).timestamp()), int(now.timestamp()))
 
 
-def _history_note(changes: "Sequence[PriceChange]", start: datetime) -> str:
+def _history_note(changes: "Sequence[PricesFrom]", start: datetime) -> str:
     told = len({key for change in changes for key in change.prices})
     return (
         f"Prices of {told:,} offers follow their history from {start:%Y-%m-%d %H:%M} UTC on, with {len(changes) - 1:,} "

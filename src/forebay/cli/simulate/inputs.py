@@ -22,7 +22,7 @@ from forebay.providers.registry import deliveries
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reporting.what_if import with_table
 from forebay.simulate.policies import SpendingLimits, at_prices
-from forebay.simulate.price_history import HistoryError, PriceChange, PriceHistory, read_history
+from forebay.simulate.price_history import HistoryError, PriceHistory, PricesFrom, read_history
 from forebay.simulate.replay import ReplayTerms
 from forebay.simulate.traces import Trace, TraceError, read_trace
 
@@ -50,7 +50,7 @@ def _read_table(name: str) -> io.StringIO:
 
 def read_prices(names: Sequence[str], since: datetime | None, seconds: int, offers: Sequence[Offer]) -> "ReplayPrices":
     """What histories say of the offers. The trace begins at `since`; None: as late as they cover it whole."""
-    changes: list[PriceChange] = []
+    changes: list[PricesFrom] = []
     for name in names:
         try:
             changes += read_history(_read_table(name), offers).changes
@@ -60,7 +60,7 @@ def read_prices(names: Sequence[str], since: datetime | None, seconds: int, offe
         return ReplayPrices((), None)
     changes.sort(key=lambda each: each.at)
     merged = tuple(
-        PriceChange(at, {key: price for each in group for key, price in each.prices.items()})
+        PricesFrom(at, {key: price for each in group for key, price in each.prices.items()})
         for at, group in groupby(changes, key=lambda each: each.at)
     )
     start = max(merged[0].at, merged[-1].at - seconds) if since is None else int(since.timestamp())
@@ -68,12 +68,12 @@ def read_prices(names: Sequence[str], since: datetime | None, seconds: int, offe
 
 
 class ReplayPrices(NamedTuple):
-    changes: tuple[PriceChange, ...]
+    changes: tuple[PricesFrom, ...]
     #: The moment of the first pod of the trace.
     start: datetime | None
 
 
-def cheapest_ever(found: Sequence[Candidate], changes: Sequence[PriceChange]) -> Sequence[Candidate]:
+def cheapest_ever(found: Sequence[Candidate], changes: Sequence[PricesFrom]) -> Sequence[Candidate]:
     """The candidates at the lowest price that each ever has."""
     lowest: dict[OfferKey, UsdPerHour | None] = {}
     for change in changes:

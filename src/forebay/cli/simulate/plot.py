@@ -1,6 +1,6 @@
 """Plots of a simulation, as one SVG or HTML file without any other resource."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -28,11 +28,11 @@ def svg(outcomes: Sequence["Outcome"]) -> str:
     """GPUs rented, pods that wait, and dollars so far, over time, with a line for each policy."""
     end = max((moment.at for each in outcomes for moment in each.timeline), default=1) or 1
     charts = [
-        ("GPUs rented (thin: in use)", [_line(each.timeline, "rented") for each in outcomes]),
-        ("Pods that wait", [_line(each.timeline, "waiting") for each in outcomes]),
+        ("GPUs rented (thin: in use)", [_line(each.timeline, lambda moment: moment.gpus_rented) for each in outcomes]),
+        ("Pods that wait", [_line(each.timeline, lambda moment: moment.waiting) for each in outcomes]),
         ("Dollars so far", [_spent(each.timeline) for each in outcomes]),
     ]
-    thin = [_line(each.timeline, "used") for each in outcomes]
+    thin = [_line(each.timeline, lambda moment: moment.gpus_used) for each in outcomes]
     height = len(charts) * (_HEIGHT + _GAP) + 40
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + _LEFT + 20} {height}" role="img" '
@@ -88,12 +88,7 @@ def _chart(
             yield f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{points}"/>'
 
 
-def _line(timeline: Sequence["Moment"], what: str) -> list[tuple[int, float]]:
-    value = {
-        "rented": lambda moment: moment.gpus_rented,
-        "used": lambda moment: moment.gpus_used,
-        "waiting": lambda moment: moment.waiting,
-    }[what]
+def _line(timeline: Sequence["Moment"], value: Callable[["Moment"], int]) -> list[tuple[int, float]]:
     return [(moment.at, float(value(moment))) for moment in timeline]
 
 
