@@ -52,6 +52,9 @@ class SpendingLimits(NamedTuple):
 class BuyingPolicy(Protocol):
     name: str
 
+    def set_candidates(self, candidates: Sequence[Candidate]) -> None:
+        """What can be bought from now on, at its present price."""
+
     def buy(self, pods: Sequence[Pod], held: HeldCapacity) -> Sequence[Bought]:
         """Machines for these pods, none of which fits on what is rented. Pods that get none stay pending."""
 
@@ -62,8 +65,11 @@ class PlannerPolicy:
     name = "forebay"
 
     def __init__(self, candidates: Sequence[Candidate], limits: SpendingLimits) -> None:
-        self._candidates = candidates
         self._limits = limits
+        self.set_candidates(candidates)
+
+    def set_candidates(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = candidates
         self._scarce = frozenset(each.offer.key for each in candidates if each.available is not None)
 
     def buy(self, pods: Sequence[Pod], held: HeldCapacity) -> Sequence[Bought]:
@@ -79,8 +85,11 @@ class FirstFitPolicy:
     name = "first fit"
 
     def __init__(self, candidates: Sequence[Candidate], limits: SpendingLimits) -> None:
-        self._candidates = sorted(candidates, key=lambda each: each.effective_price)
         self._limits = limits
+        self.set_candidates(candidates)
+
+    def set_candidates(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = sorted(candidates, key=lambda each: each.effective_price)
         self._fitting: dict[int, tuple[PodShape, list[Candidate]]] = {}
 
     def buy(self, pods: Sequence[Pod], held: HeldCapacity) -> Sequence[Bought]:
@@ -121,6 +130,17 @@ class FirstFitPolicy:
 
 def fits_alone(shape: PodShape, candidate: Candidate) -> bool:
     return shape.requests.fits_within(candidate.node.allocatable) and barred(shape, candidate.node) is None
+
+
+def at_prices(candidates: Sequence[Candidate], prices: Mapping[OfferKey, UsdPerHour | None]) -> list[Candidate]:
+    """The candidates at other prices, without those that cannot be had."""
+    found = []
+    for each in candidates:
+        if each.offer.key not in prices:
+            found.append(each)
+        elif (price := prices[each.offer.key]) is not None:
+            found.append(replace(each, offer=replace(each.offer, price=price), effective_price=price))
+    return found
 
 
 def _in_stock(candidates: Sequence[Candidate], rented: Mapping[OfferKey, int]) -> Sequence[Candidate]:

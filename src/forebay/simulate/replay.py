@@ -18,7 +18,8 @@ from forebay.model.quantities import Resources, Usd, UsdPerHour
 from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod, PodShape
 from forebay.planning.plan import Candidate
-from forebay.simulate.policies import BuyingPolicy, HeldCapacity, fits_alone
+from forebay.simulate.policies import BuyingPolicy, HeldCapacity, at_prices, fits_alone
+from forebay.simulate.price_history import Prices, PricesFrom
 from forebay.simulate.traces import TracedPod
 
 _HOUR: Final = 3600
@@ -78,7 +79,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class _Machine:
     """One rented machine."""
 
-    __slots__ = ("bought", "candidate", "ended", "free", "gpus", "idle_since", "pods", "ready")
+    __slots__ = (
+        *("bought", "candidate", "ended", "free", "gpus", "idle_since", "paid_until", "pods", "price", "ready"),
+    )
 
     def __init__(self, candidate: Candidate, now: int, boot: int) -> None:
         self.candidate = candidate
@@ -90,6 +93,9 @@ class _Machine:
         self.pods: set[int] = set()
         self.idle_since: int | None = None
         self.ended = False
+        #: Its price now, and until when its cost is counted.
+        self.price = candidate.offer.price
+        self.paid_until = now
 
 
 class _Run(NamedTuple):
@@ -106,16 +112,25 @@ class _Event(IntEnum):
     BEGIN = 4
     #: Nothing but a time at which to look at waiting pods again.
     LOOK = 5
+    PRICES = 6
 
 
 class Replay:
     def __init__(
-        self, trace: Sequence[TracedPod], policy: BuyingPolicy, candidates: Sequence[Candidate], terms: ReplayTerms
+        self,
+        trace: Sequence[TracedPod],
+        policy: BuyingPolicy,
+        candidates: Sequence[Candidate],
+        terms: ReplayTerms,
+        history: Sequence[PricesFrom] = (),
     ) -> None:
+        """`history`: how prices and availability of the candidates change, in seconds of the trace."""
         self._trace = trace
         self._policy = policy
         self._candidates = candidates
         self._terms = terms
+        self._history = history
+        self._prices: dict[OfferKey, UsdPerHour | None] = {}
         self._rng = random.Random(terms.seed)  # noqa: S311 (a simulation, repeatable by its seed)
         self._machines: list[_Machine] = []
         self._held: Counter[OfferKey] = Counter()
@@ -143,8 +158,11 @@ class Replay:
         for number, traced in enumerate(self._trace):
             # In the order of the trace, before anything else of that second.
             heapq.heappush(self._events, (traced.submitted, number - len(self._trace), _Event.ARRIVE, traced))
+        for change in self._history:
+            # Before the pods of that second.
+            heapq.heappush(self._events, (change.at, -2 * len(self._trace) - 1, _Event.PRICES, change))
         arrived = 0
-        while self._events:
+        while self._events and (self._runs or self._pending or arrived < len(self._trace) or self._machines):
             now = self._events[0][0]
             while self._events and self._events[0][0] == now:
                 *_, kind, about = heapq.heappop(self._events)
@@ -191,6 +209,24 @@ class Replay:
                     self._reclaim(about, now)
             case _Event.BEGIN, int():
                 self._begin(about)
+            case _Event.PRICES, PricesFrom():
+                self._change_prices(about.prices, now)
+
+    def _change_prices(self, prices: Prices, now: int) -> None:
+        """Spot machines cost the new price, and those that cannot be had any more are reclaimed; others keep theirs."""
+        self._prices.update(prices)
+        self._policy.set_candidates(at_prices(self._candidates, self._prices))
+        for machine in [each for each in self._machines if each.candidate.offer.spot]:
+            key = machine.candidate.offer.key
+            if key not in prices:
+                continue
+            price = prices[key]
+            if price is None:
+                self._reclaim(machine, now)
+            else:
+                self._cost += machine.price * timedelta(seconds=now - machine.paid_until)
+                self._hourly += price - machine.price
+                machine.paid_until, machine.price = now, price
 
     def _is_servable(self, shape: PodShape) -> bool:
         known = self._servable.get(id(shape))
@@ -244,10 +280,11 @@ class Replay:
         self._gpus -= machine.gpus
         offer = machine.candidate.offer
         self._held[offer.key] -= 1
-        self._hourly -= offer.price
+        self._hourly -= machine.price
         lasted = max(timedelta(seconds=now - machine.bought), offer.billing.minimum)
         step = max(offer.billing.increment, _SECOND)
-        self._cost += offer.price * (-(-lasted // step) * step)
+        billed = -(-lasted // step) * step
+        self._cost += machine.price * (billed - timedelta(seconds=machine.paid_until - machine.bought))
         self._rented += (now - machine.bought) * machine.gpus
 
     def _serve(self, now: int) -> None:

@@ -72,3 +72,17 @@ def test_a_budget_that_does_not_exist_is_an_error_of_one_sentence(kubeconfig):
     outcome = forebay("budgets", "nothing", "-n", "default", KUBECONFIG=kubeconfig)
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert 'GPUWorkloadBudget "nothing" not found in namespace "default"' in outcome.stderr
+
+
+@pytest.mark.real_time
+def test_the_past_of_the_cluster_is_simulated_from_its_ledger(kubeconfig, tmp_path):
+    (tmp_path / "offers.csv").write_text(
+        "provider,instance_type,gpu_model,gpu_count,vcpus,memory_gib,price_ondemand_usd_h,price_spot_usd_h,region\n"
+        "cloud,eight,A100,8,64,512,8.00,,eu\n"
+    )
+    offers = ("--offers", str(tmp_path / "offers.csv"))
+    done = forebay("simulate", "--from-cluster", "1d", *offers, "--output", "json", KUBECONFIG=kubeconfig)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["pods"] >= 1
+    assert report["gpu_hours"] > 0

@@ -75,3 +75,26 @@ def test_bad_input_is_one_sentence(files, arguments, sentence):
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_history_of_prices_and_plots_of_the_run(files, tmp_path):
+    columns = "snapshot_unix_utc,instance_type,region,price_ondemand_usd_h,price_spot_usd_h"
+    rows = ["1000,one,eu,1.00,0.10", "1000,four,eu,3.00,0.40", "2800,one,eu,1.00,", "2800,four,eu,3.00,"]
+    (tmp_path / "history.csv").write_text("\n".join([columns, *rows, "90000,four,eu,3.00,"]) + "\n")
+    told = ("--prices", str(tmp_path / "history.csv"), "--prices-from", "1970-01-01T00:16:40Z", "--spot")
+    for name in ("run.svg", "run.html"):
+        done = forebay(*files, *told, "--provider", "cloud", "--plot", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+        drawn = (tmp_path / name).read_text()
+        assert drawn.count("<polyline") == 8
+        assert "http" not in drawn.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    row = next(line for line in done.stdout.splitlines() if line.startswith("forebay "))
+    # The spot machine was reclaimed after half an hour, when spot could not be had any more.
+    assert row.split()[-2] == "1"
+    assert "follow their history from 1970-01-01 00:16 UTC" in done.stdout
+
+
+def test_a_plot_has_a_form_that_is_known(files):
+    done = forebay(*files, "--plot", "run.bmp")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ends in .svg or .html" in done.stderr

@@ -246,6 +246,10 @@ class Ledger:
         """Recorded intervals of a pod, ordered by time; empty after compaction."""
         return tuple(self._intervals.get(uid, ()))
 
+    def entries(self) -> Iterable[tuple[str, tuple[Interval, ...]]]:
+        """Recorded intervals of every pod that is not compacted, by its UID."""
+        return ((uid, tuple(intervals)) for uid, intervals in self._intervals.items())
+
     @property
     def running(self) -> Collection[str]:
         """UIDs of pods that count now."""

@@ -1,22 +1,25 @@
 """`forebay simulate`: a trace of pods against offers: cost, waits and use, for Forebay and for other policies."""
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph, print_table
-from forebay.cli.parser import Command
+from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
     from forebay.model.quantities import Usd
     from forebay.reporting.simulation import PolicyRow, SimulationReport
     from forebay.simulate.hindsight import AlwaysOn
+    from forebay.simulate.price_history import PricesFrom
     from forebay.simulate.replay import Outcome
-    from forebay.simulate.traces import TracedPod
+    from forebay.simulate.traces import Trace, TracedPod
 
 _HOUR: Final = 3600
 _DAY: Final = 86_400
@@ -32,8 +35,13 @@ _NOTES: Final = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     from forebay.cli.workload import span
 
-    parser.add_argument(
-        "--trace", required=True, metavar="FILE", help="table of pods (CSV, plain or gzip): openb, Philly or your own"
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--trace", metavar="FILE", help="table of pods (CSV, plain or gzip): openb, Philly or your own")
+    source.add_argument(
+        "--from-cluster",
+        type=_days,
+        metavar="SPAN",
+        help="the last days of your cluster (such as 7d) by the ledgers of its budgets",
     )
     parser.add_argument("--offers", required=True, metavar="FILE", help="table of offers (CSV, plain or gzip)")
     parser.add_argument("--provider", action="append", default=[], help="only offers of this provider; may be repeated")
@@ -55,6 +63,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reclaims", type=float, default=0.0, metavar="RATE", help="reclaims of a spot machine an hour (default: 0)"
     )
+    parser.add_argument(
+        "--prices",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="history of prices and availability of these offers (CSV, plain or gzip); may be repeated",
+    )
+    parser.add_argument(
+        "--prices-from",
+        type=_time,
+        metavar="TIME",
+        help="moment of the history at which the trace begins (default: as late as it covers the trace)",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw GPUs, waits and dollars over time into FILE.svg or FILE.html"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the reclaims: the same seed, the same run (default: 1)")
     add_output_option(parser)
 
@@ -64,6 +88,20 @@ def _seconds(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+
+
+def _days(text: str) -> timedelta:
+    from forebay.cli.workload import span
+
+    return timedelta(days=int(text[:-1])) if text.endswith("d") and text[:-1].isdecimal() else span(text)
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-01-31T12:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 @contextmanager
@@ -80,21 +118,36 @@ def _progress(task: str) -> Iterator[Callable[[float], None]]:
         yield lambda share: bar.update(number, completed=share)
 
 
-def simulate(arguments: argparse.Namespace) -> "SimulationReport":
-    from forebay.cli.simulate.inputs import limits_of, read_candidates, read_pods, terms_of
+def simulate(arguments: argparse.Namespace, settings: Settings) -> "tuple[SimulationReport, list[Outcome]]":
+    from forebay.cli.simulate.inputs import (
+        cheapest_ever,
+        limits_of,
+        read_candidates,
+        read_pods,
+        read_prices,
+        terms_of,
+        trimmed,
+    )
     from forebay.reporting.simulation import SimulationReport
     from forebay.simulate.hindsight import always_on, hindsight_bound
     from forebay.simulate.policies import FirstFitPolicy, PlannerPolicy
     from forebay.simulate.replay import Replay
 
-    trace, found = read_pods(arguments.trace, arguments.after, arguments.before), read_candidates(arguments)
+    if arguments.trace is not None:
+        trace = read_pods(arguments.trace, arguments.after, arguments.before)
+    else:
+        own = asyncio.run(_own_past(settings, arguments.from_cluster))
+        trace = trimmed(own, "the cluster's ledgers", arguments.after, arguments.before)
+    found = read_candidates(arguments)
     terms, limits = terms_of(arguments), limits_of(arguments)
+    lasts = max(each.submitted + each.duration for each in trace.pods)
+    prices = read_prices(arguments.prices, arguments.prices_from, lasts, [each.offer for each in found])
     outcomes = []
     for policy in (PlannerPolicy(found, limits), FirstFitPolicy(found, limits)):
         with _progress(policy.name) as progress:
-            outcomes.append(Replay(trace.pods, policy, found, terms).run(progress))
-    bound, always = hindsight_bound(trace.pods, found), always_on(trace.pods, found)
-    return SimulationReport(
+            outcomes.append(Replay(trace.pods, policy, found, terms, prices.changes).run(progress))
+    bound, always = hindsight_bound(trace.pods, cheapest_ever(found, prices.changes)), always_on(trace.pods, found)
+    report = SimulationReport(
         pods=len(trace.pods),
         skipped=trace.skipped,
         gpu_hours=round(sum(_gpu_seconds(each) for each in trace.pods) / _HOUR, 3),
@@ -105,6 +158,43 @@ def simulate(arguments: argparse.Namespace) -> "SimulationReport":
             _always_row(always, trace.pods, bound),
         ),
         hindsight_bound=bound.decimals(2),
+        notes=() if prices.start is None else (_history_note(prices.changes, prices.start),),
+    )
+    return report, outcomes
+
+
+async def _own_past(settings: Settings, span: timedelta) -> "Trace":
+    """What pods of budgets have used of late. Raises `UserError` where no ledger can be read."""
+    from forebay.cli.cluster_reader import cluster_reader
+    from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
+    from forebay.kube.errors import NotFound
+    from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
+    from forebay.reporting.cluster_view import cluster_now
+    from forebay.simulate.ledger_trace import ledger_trace
+
+    async with cluster_reader(settings) as reader:
+        now = cluster_now(await reader.leaders(), datetime.now(UTC))
+        try:
+            budgets = (await reader.client.list_all(GPU_WORKLOAD_BUDGETS)).items
+            accounts = (await read_ledgers(reader.client, reader.operator_namespace, budgets, now)).accounts
+        except NotFound:
+            raise UserError("Forebay is not installed in this cluster; give --trace") from None
+        except LedgersNotReadable as error:
+            raise UserError(f"{error}; give --trace") from error
+    if not budgets:
+        raise UserError(
+            "the cluster has no GPUWorkloadBudget, and only what budgets count is in the ledger; make one with a large "
+            "quota and the action AlertOnly, or give --trace"
+        )
+    ledgers = [(account.key[0], account.ledger) for account in accounts]
+    return ledger_trace(ledgers, int((now - span).timestamp()), int(now.timestamp()))
+
+
+def _history_note(changes: "Sequence[PricesFrom]", start: datetime) -> str:
+    told = len({key for change in changes for key in change.prices})
+    return (
+        f"Prices of {told:,} offers follow their history from {start:%Y-%m-%d %H:%M} UTC on, with {len(changes) - 1:,} "
+        "changes. A spot machine that cannot be had any more is reclaimed; always on pays the table's prices."
     )
 
 
@@ -175,14 +265,18 @@ def show(report: "SimulationReport") -> None:
         ("POLICY", "COST", "X BOUND", "MACHINES", "GPUS USED", "WAIT", "P95", "LONGEST", "RECLAIMS", "NOT RUN"), rows
     )
     print_line("")
-    for note in _NOTES:
+    for note in (*report.notes, *_NOTES):
         print_paragraph(note, hanging=2)
 
 
-def run(arguments: argparse.Namespace, _settings: Settings) -> int:
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    report = simulate(arguments)
+    if arguments.plot is not None and not arguments.plot.endswith((".svg", ".html")):
+        raise UserError(f"--plot is {arguments.plot!r}; give a name that ends in .svg or .html")
+    report, outcomes = simulate(arguments, settings)
+    if arguments.plot is not None:
+        _draw(arguments.plot, report, outcomes)
     if arguments.output != "text":
         print_document(msgspec.to_builtins(report), arguments.output)
     else:
@@ -190,17 +284,26 @@ def run(arguments: argparse.Namespace, _settings: Settings) -> int:
     return 0
 
 
+def _draw(name: str, report: "SimulationReport", outcomes: "Sequence[Outcome]") -> None:
+    from forebay.cli.simulate.plot import html, svg
+
+    try:
+        Path(name).write_text(html(report, outcomes) if name.endswith(".html") else svg(outcomes), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{name} cannot be written: {error.strerror or error}") from error
+
+
 COMMAND = Command(
     name="simulate",
     summary="replay a trace of pods against offers: cost, waits and use, and what other policies would cost",
     description="Replay a trace of pods against a table of offers, and show what the operator's planner would have\n"
-    "cost, how long pods would have waited, and the same for other policies. No cluster is needed:\n\n"
+    "cost, how long pods would have waited, and the same for other policies:\n\n"
     "  forebay simulate --trace pods.csv --offers prices.csv.gz\n"
-    "  forebay simulate --trace pods.csv --offers prices.csv.gz --gpu A100 --max-hourly-cost 20 --budget 500/24h\n\n"
+    "  forebay simulate --trace pods.csv --offers prices.csv.gz --gpu A100 --max-hourly-cost 20 --budget 500/24h\n"
+    "  forebay simulate --from-cluster 7d --offers prices.csv.gz --spot --prices history.csv.gz --plot week.html\n\n"
     "A trace of your own has the columns submitted (seconds or a time), duration (seconds) and gpus, and where you\n"
     "know them cpu, memory, namespace and name (docs/simulate.md).\n\n"
     "Exit codes: 0; 2 bad input.",
     options=add_options,
     run=run,
-    uses_settings=False,
 )

@@ -6,20 +6,23 @@ import io
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from forebay.api.values import NotADuration, duration
 from forebay.cli.parser import UserError
 from forebay.cli.plan.inputs import read_offers
 from forebay.model.gpu_models import matching_models
 from forebay.model.quantities import UsdPerHour
+from forebay.model.sources import Offer, OfferKey
 from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.plan import Candidate
 from forebay.providers.registry import deliveries
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reporting.what_if import with_table
-from forebay.simulate.policies import SpendingLimits
+from forebay.simulate.policies import SpendingLimits, at_prices
+from forebay.simulate.price_history import HistoryError, PriceHistory, PricesFrom, read_history
 from forebay.simulate.replay import ReplayTerms
 from forebay.simulate.traces import Trace, TraceError, read_trace
 
@@ -29,8 +32,8 @@ _GZIP: Final = b"\x1f\x8b"
 _MOST_RECLAIMS: Final = 3600
 
 
-def read_pods(name: str, after: int, before: int) -> Trace:
-
+def _read_table(name: str) -> io.StringIO:
+    """The text of a file, plain or gzip. Raises `UserError`."""
     try:
         data = Path(name).read_bytes()
         if data.startswith(_GZIP):
@@ -38,11 +41,58 @@ def read_pods(name: str, after: int, before: int) -> Trace:
                 data = file.read(_MOST_UNPACKED + 1)
         if len(data) > _MOST_UNPACKED:
             raise UserError(f"{name} unpacks to more than {_MOST_UNPACKED >> 20} MiB: too large for a trace")
-        found = read_trace(io.StringIO(data.decode("utf-8"), newline=""))
+        return io.StringIO(data.decode("utf-8"), newline="")
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except (UnicodeDecodeError, TraceError) as error:
+    except UnicodeDecodeError as error:
         raise UserError(f"{name}: {error}") from error
+
+
+def read_prices(names: Sequence[str], since: datetime | None, seconds: int, offers: Sequence[Offer]) -> "ReplayPrices":
+    """What histories say of the offers. The trace begins at `since`; None: as late as they cover it whole."""
+    changes: list[PricesFrom] = []
+    for name in names:
+        try:
+            changes += read_history(_read_table(name), offers).changes
+        except HistoryError as error:
+            raise UserError(f"{name}: {error}") from error
+    if not changes:
+        return ReplayPrices((), None)
+    changes.sort(key=lambda each: each.at)
+    merged = tuple(
+        PricesFrom(at, {key: price for each in group for key, price in each.prices.items()})
+        for at, group in groupby(changes, key=lambda each: each.at)
+    )
+    start = max(merged[0].at, merged[-1].at - seconds) if since is None else int(since.timestamp())
+    return ReplayPrices(PriceHistory(merged).since(start), datetime.fromtimestamp(start, UTC))
+
+
+class ReplayPrices(NamedTuple):
+    changes: tuple[PricesFrom, ...]
+    #: The moment of the first pod of the trace.
+    start: datetime | None
+
+
+def cheapest_ever(found: Sequence[Candidate], changes: Sequence[PricesFrom]) -> Sequence[Candidate]:
+    """The candidates at the lowest price that each ever has."""
+    lowest: dict[OfferKey, UsdPerHour | None] = {}
+    for change in changes:
+        for key, price in change.prices.items():
+            known = lowest.get(key)
+            lowest[key] = price if known is None or (price is not None and price < known) else known
+    return at_prices(found, lowest)
+
+
+def read_pods(name: str, after: int, before: int) -> Trace:
+    try:
+        found = read_trace(_read_table(name))
+    except TraceError as error:
+        raise UserError(f"{name}: {error}") from error
+    return trimmed(found, name, after, before)
+
+
+def trimmed(found: Trace, name: str, after: int, before: int) -> Trace:
+    """The pods of that time, in seconds from the first of them. Raises `UserError` where there is none."""
     kept = [each for each in found.pods if after <= each.submitted < before]
     if not kept:
         raise UserError(f"{name} has no pod that requests a GPU{' in that time' if found.pods else ''}")
