@@ -1,17 +1,25 @@
-"""The published scenarios of NodeProvisioners on a real control plane: 120 nodes of KWOK's, and Google's own API.
+"""The published scenarios of NodeProvisioners on a real control plane: nodes of KWOK's, and Google's own API.
 
 Time is accelerated: the delay before a tainted node is deleted is seconds. What comes of it is compared to the node.
+`make bars` plays all three with 120 nodes, as published; every other run plays the third one with 30.
 """
 
 import asyncio
 import base64
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import NamedTuple
 
 import pytest
 
 from forebay.api.names import OPERATOR_NAMESPACE, SCALE_DOWN_TAINT
+from forebay.net.clock import now
 from forebay.net.serve import serving
-from tests.cluster.operators import OperatorProcess, until, until_progress_ends
+from tests.cluster import bars
+from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.powered import Administrator
 from tests.cluster.test_rbac import account_of
 from tests.cluster.worlds import FOREBAY, install_definitions
@@ -24,10 +32,25 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(900)]
 
 KEY = "planted-google-key-77aa"
 KIND = "a3-highgpu-8g"
-#: Seconds that an empty node is tainted. The scenarios are played with minutes elsewhere (tests/unit/sizing).
-DELAY = 25
 PODS = "/api/v1/namespaces/default/pods"
-SIZE = 120
+
+
+class Scale(NamedTuple):
+    """Numbers of nodes, of which the published ones are 120, 80, 88 and 60; at 80 % they need 100, 110 and 75."""
+
+    size: int
+    used: int
+    more: int
+    fewer: int
+    #: Seconds that an empty node is tainted. The scenarios are played with minutes elsewhere (tests/unit/sizing).
+    delay: int
+
+    def needed(self, used):
+        return used * 100 // 80
+
+
+PUBLISHED = Scale(size=120, used=80, more=88, fewer=60, delay=25)
+SMALL = Scale(size=30, used=20, more=22, fewer=15, delay=8)
 
 
 class KwokMembers:
@@ -74,16 +97,20 @@ class KwokMembers:
 class Groups:
     """The control plane, the cloud, and what is asked of both."""
 
-    def __init__(self, rig, cloud):
+    def __init__(self, rig, cloud, scale):
         self.rig = rig
+        self.scale = scale
         self.group = cloud.groups["pool"]
         self._administrator = Administrator(rig)
+
+    def close(self):
+        self._administrator.close()
 
     async def call(self, method, path, body=None):
         return await asyncio.to_thread(self._administrator.call, method, path, body)
 
     async def use(self, nodes):
-        """Pods with GPUs run on exactly so many nodes: on those that have one already, then on others."""
+        """Pods with GPUs run on exactly so many nodes: on those that have one already, then on tainted ones."""
         found = (await self.call("GET", PODS))["items"]
         used = sorted(each["spec"]["nodeName"] for each in found)
         for name in used[nodes:]:
@@ -107,28 +134,109 @@ class Groups:
         found = (await self.call("GET", f"{FOREBAY}/nodeprovisioners/pool")).get("status", {})
         return tuple(found.get(each) for each in ("currentSize", "targetSize", "utilizedNodes", "taintedNodes"))
 
-    async def become(self, size, target, used, tainted):
-        async def found():
-            return await self.sizes() == (size, target, used, tainted) and self.group.target == size
+    async def become(self, *sizes):
+        """Returns when the size, target, nodes in use and tainted ones are these, here and at the cloud."""
+        found, deadline = None, time.monotonic() + 120
+        while found != sizes or self.group.target != sizes[0]:
+            assert time.monotonic() < deadline, f"not {sizes}, but {found}, and {self.group.target} at the cloud"
+            await asyncio.sleep(0.05)
+            found = await self.sizes()
+        assert len(self.group.members) == sizes[0]
 
-        latest = self.group.shrunk
-        await until_progress_ends(
-            found, lambda: len(latest), f"{(size, target, used, tainted)}, not {await self.sizes()}", without=120
-        )
-        assert len(self.group.members) == size
+    async def surplus(self):
+        """All nodes are there again and used enough; then so many are empty that some are tainted, all at once."""
+        size, used = self.scale.size, self.scale.used
+        self.group.resize(size)
+        enough = -(-size * 80 // 100)
 
-    async def refill(self):
-        """120 nodes again, of which 80 are in use: somebody resizes the group, and Forebay follows."""
-        self.group.resize(SIZE)
-        await self.use(80)
-        await self.become(SIZE, 100, 80, 20)
+        async def joined():
+            return len((await self.call("GET", "/api/v1/nodes"))["items"]) == size
+
+        await until(joined, "all members are nodes")
+        await self.use(enough)
+        await self.become(size, size, enough, 0)
+        await self.use(used)
+        needed = self.scale.needed(used)
+        await self.become(size, needed, used, size - needed)
         self.group.shrunk.clear()
 
-    async def used_nodes_stay(self):
-        """No node with a pod was deleted."""
+    async def all_used_nodes_are_there(self):
         pods = {each["spec"]["nodeName"] for each in (await self.call("GET", PODS))["items"]}
         assert pods <= self.group.members.keys()
         assert self.group.resized_down == 0
+
+    # The scenarios, as published.
+
+    async def surplus_goes(self):
+        """A: of 120 nodes 80 are in use. At 80 % 20 are tainted, and go after the delay."""
+        await self.surplus()
+        needed = self.scale.needed(self.scale.used)
+        await self.become(needed, needed, self.scale.used, 0)
+        await self.all_used_nodes_are_there()
+
+    async def fewer_are_used_after_the_delay(self):
+        """B: before the delay is over only 60 are in use: the 20 go as said, and 25 more after a delay of their own."""
+        await self.surplus()
+        first = self.scale.size - self.scale.needed(self.scale.used)
+        began = now()
+        await self.use(self.scale.fewer)
+        last = self.scale.needed(self.scale.fewer)
+        await self.become(last, last, self.scale.fewer, 0)
+        await self.all_used_nodes_are_there()
+        gone = sorted(at for at, _ in self.group.shrunk)
+        assert len(gone) == self.scale.size - last
+        # A taint's time has whole seconds.
+        whole = timedelta(seconds=self.scale.delay - 1)
+        assert gone[first] >= began + whole
+
+    async def more_are_used_before_the_delay_ends(self):
+        """C: meanwhile 88 are in use: the target is 110, ten are untainted, and ten go."""
+        await self.surplus()
+        size, more = self.scale.size, self.scale.more
+        needed = self.scale.needed(more)
+        await self.use(more)
+        await self.become(size, needed, more, size - needed)
+        await self.become(needed, needed, more, 0)
+        await self.all_used_nodes_are_there()
+
+
+@asynccontextmanager
+async def groups_of(rig, scale):
+    """A NodeProvisioner at work on a group of so many nodes, on which pods are."""
+    members = KwokMembers(rig)
+    cloud = ComputeEngine(goods(boot=0.2, driver=0, shutdown=0.2), members, key=KEY, operation_seconds=0.2)
+    cloud.add_group("pool", KIND, [f"pool-{index:03}" for index in range(scale.size)])
+    groups = Groups(rig, cloud, scale)
+    kubeconfig = await asyncio.to_thread(account_of, rig, "--secret", "google")
+    operator = OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE)
+    async with serving(cloud.answer) as base:
+        secret = {"metadata": {"name": "google"}, "data": {"key": base64.b64encode(key_file(KEY, base)).decode()}}
+        await groups.call("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets", secret)
+        provider = {
+            "name": "gcp",
+            "location": "us-central1-a",
+            "endpoint": base,
+            "credentialsRef": {"name": "google", "key": "key"},
+        }
+        spec = {
+            "existingInstanceGroupNames": ["pool"],
+            "minGPUUtilizationPercent": 80,
+            "scaleDownDelay": f"{scale.delay}s",
+            "provider": provider,
+        }
+        header = {"apiVersion": "forebay.dev/v1alpha1", "kind": "NodeProvisioner", "metadata": {"name": "pool"}}
+        operator.start()
+        try:
+            # Before the NodeProvisioner, so that nothing is tainted while pods are still on their way.
+            await groups.use(-(-scale.size * 80 // 100))
+            await groups.call("POST", f"{FOREBAY}/nodeprovisioners", {**header, "spec": spec})
+            yield groups
+            assert cloud.violations == []
+        finally:
+            operator.stop()
+            cloud.stop()
+            members.close()
+            groups.close()
 
 
 @pytest.fixture(scope="module")
@@ -139,57 +247,12 @@ def whole_rig():
         yield rig
 
 
-async def test_the_three_published_scenarios_match_to_the_node(whole_rig):
-    rig = whole_rig
-    members = KwokMembers(rig)
-    cloud = ComputeEngine(goods(boot=0.2, driver=0, shutdown=0.2), members, key=KEY, operation_seconds=0.2)
-    cloud.add_group("pool", KIND, [f"pool-{index:03}" for index in range(SIZE)])
-    groups = Groups(rig, cloud)
-    kubeconfig = await asyncio.to_thread(account_of, rig, "--secret", "google")
-    operator = OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE)
-    async with serving(cloud.answer) as base:
-        secret = {"metadata": {"name": "google"}, "data": {"key": base64.b64encode(key_file(KEY, base)).decode()}}
-        await groups.call("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets", secret)
-
-        async def joined():
-            return len((await groups.call("GET", "/api/v1/nodes"))["items"]) == SIZE
-
-        await until(joined, "all members are nodes")
-        await groups.use(80)
-        provider = {
-            "name": "gcp",
-            "location": "us-central1-a",
-            "endpoint": base,
-            "credentialsRef": {"name": "google", "key": "key"},
-        }
-        spec = {
-            "existingInstanceGroupNames": ["pool"],
-            "minGPUUtilizationPercent": 80,
-            "scaleDownDelay": f"{DELAY}s",
-            "provider": provider,
-        }
-        header = {"apiVersion": "forebay.dev/v1alpha1", "kind": "NodeProvisioner", "metadata": {"name": "pool"}}
-        await groups.call("POST", f"{FOREBAY}/nodeprovisioners", {**header, "spec": spec})
-        operator.start()
-        try:
-            # A: 80 of 120 at 80 %: 20 are tainted, and go after the delay.
-            await groups.become(SIZE, 100, 80, 20)
-            await groups.become(100, 100, 80, 0)
-            await groups.used_nodes_stay()
-            # C: before that, 88 are in use: the target is 110, ten are untainted and ten go.
-            await groups.refill()
-            await groups.use(88)
-            await groups.become(SIZE, 110, 88, 10)
-            await groups.become(110, 110, 88, 0)
-            await groups.used_nodes_stay()
-            # B: when the delay is over only 60 are in use: the 20 go, then 25 more after another delay.
-            await groups.use(80)
-            await groups.refill()
-            await groups.use(60)
-            await groups.become(75, 75, 60, 0)
-            await groups.used_nodes_stay()
-            assert cloud.violations == []
-        finally:
-            operator.stop()
-            cloud.stop()
-            members.close()
+async def test_the_published_scenarios_match_to_the_node(whole_rig):
+    async with groups_of(whole_rig, PUBLISHED if bars.FULL else SMALL) as groups:
+        began = time.monotonic()
+        await groups.more_are_used_before_the_delay_ends()
+        if bars.FULL:
+            await groups.surplus_goes()
+            await groups.fewer_are_used_after_the_delay()
+        took = time.monotonic() - began
+    sys.stderr.write(f"groups: scenarios with {groups.scale.size} nodes in {took:.0f} s\n")
