@@ -73,6 +73,10 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
     """How long an empty node is tainted before it is deleted. Until then the node can be used again at once."""
     max_nodes: PositiveCount | None = None
     """Maximum number of nodes in all groups together."""
+    defragment: bool = False
+    """Whether pods are moved together to free whole nodes. Pods of a node move only where all of them fit on other
+    nodes in use, may be evicted by their PodDisruptionBudgets and lose no work by it, and where the groups then need
+    one node less. One node at a time, scaleDownDelay apart."""
     provider: GroupProvider
     """Where the instance groups are."""
 
