@@ -3,11 +3,16 @@
 import asyncio
 from datetime import datetime, timedelta
 
+from forebay.demand.reservation import Reservations
 from forebay.embedded.api import kinds
+from forebay.reconcile.saved_snapshot import load_snapshot, save_snapshot
+from forebay.reconcile.unmet_demand import assess_demand, reserve_existing
+from forebay.reporting.defragmentation import planned_moves
 from tests.engine.group_world import change, provision, sizes, tainted
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.test_instance_groups import SKU, group
 from tests.engine.test_markets import until
+from tests.engine.test_survey import seen
 from tests.engine.test_underutilized import keep_available, replica_set, running, scale
 
 
@@ -51,16 +56,24 @@ async def test_pods_move_together_and_whole_nodes_are_deleted():
             assert datetime.fromisoformat(second["at"]) - datetime.fromisoformat(first["at"]) >= timedelta(minutes=5)
 
 
-async def test_without_the_field_no_pod_is_moved():
+async def test_without_the_field_no_pod_is_moved_and_a_plan_shows_what_could_be():
     async with clouds(market("alpha", SKU)) as cloud:
         group(cloud)
         provision(cloud, minGPUUtilizationPercent=50)
         async with cloud_operator(cloud):
             await asyncio.sleep(10)
-            before = await half_used_nodes(cloud, 2)
+            before = await half_used_nodes(cloud, 5)
             await asyncio.sleep(3600)
-            assert [running(cloud, f"app-{index}")[0] for index in range(2)] == before
-            assert sizes(cloud) == (2, 2, 2, 0)
+            assert [running(cloud, f"app-{index}")[0] for index in range(5)] == before
+            assert sizes(cloud) == (5, 5, 5, 0)
+        snapshot = await seen(cloud.world)
+        assert planned_moves(snapshot, reserve_existing(snapshot, assess_demand(snapshot))) == planned_moves(
+            load_snapshot(save_snapshot(snapshot)), Reservations()
+        )
+        first, second = planned_moves(snapshot, Reservations())
+        assert len({first.node, second.node, *first.to, *second.to}) == 4, "no node takes two"
+        told = f"{first.pods[0]} fits on {first.to[0]}. With defragment: true the pods move, and the node is deleted."
+        assert first.sentence == told
 
 
 async def test_pods_stay_while_a_pod_disruption_budget_keeps_them_or_no_node_would_be_saved():

@@ -1,6 +1,6 @@
 """Defragmentation of the groups of NodeProvisioners in one tick, and as the dry run that `forebay plan` shows."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -33,11 +33,13 @@ class NodeMove(NamedTuple):
 
     record: GPUInstance
     pods: tuple[Pod, ...]
-    to: tuple[str, ...]
+    #: By UID of a pod, the node that has room for it.
+    places: Mapping[str, str]
 
     @property
     def sentence(self) -> str:
-        return f"{pod_names(self.pods)} {'fits' if len(self.pods) == 1 else 'fit'} on {', '.join(self.to)}"
+        nodes = ", ".join(sorted(set(self.places.values())))
+        return f"{pod_names(self.pods)} {'fits' if len(self.pods) == 1 else 'fit'} on {nodes}"
 
 
 class Defragmenting(NamedTuple):
@@ -57,7 +59,7 @@ def free_node(members: Sequence[SizedMember], use: GroupUse, rules: SizingRules,
         pods = movable_pods(snapshot, [member.record])
         room = RoomElsewhere(snapshot, [member.record], among=used)
         if not room.left(pods):
-            return NodeMove(member.record, pods, room.nodes_of(pods))
+            return NodeMove(member.record, pods, room.places(pods))
     return None
 
 

@@ -108,9 +108,9 @@ def size_groups(
     for each in grown.sized or sized_provisioners(snapshot):
         ends = _ends(each)
         with faults.of("NodeProvisioner", "", each.name):
-            members = tuple(_members(each, snapshot, reserved, ends))
+            members = tuple(sized_members(each, snapshot, reserved, ends))
             growth = grown.by_provisioner.get(each.name, GroupGrowth())
-            use = _use(members, growth.count)
+            use = group_use(members, growth.count)
             rules = sizing_rules(each.provisioner.spec)
             target = target_size(use, rules)
             nodes = [member.node for member in members if member.node is not None and member.ends is None]
@@ -150,9 +150,10 @@ def _ends(each: SizedProvisioner) -> dict[str, MemberEnd]:
     return {one.id: member_end(one.ends_at, one.created) for one in found if one.ends_at is not None}
 
 
-def _members(
+def sized_members(
     each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str], ends: Mapping[str, MemberEnd]
 ) -> Iterator[SizedMember]:
+    """Its members that are not leaving. `reserved` names nodes that pods wait for."""
     prices = {group: Fraction(offer.price.amount) for group, offer in each.offers.items()}
     for record in each.members:
         if is_leaving(record):
@@ -188,7 +189,8 @@ def _price(record: GPUInstance, prices: Mapping[str, Fraction]) -> Fraction:
     return prices.get(reference.group or "", _FREE) if reference is not None else _FREE
 
 
-def _use(members: Collection[SizedMember], needed: int) -> GroupUse:
+def group_use(members: Collection[SizedMember], needed: int) -> GroupUse:
+    """The members, counted."""
     return GroupUse(
         size=len(members),
         used=sum(member.used for member in members),

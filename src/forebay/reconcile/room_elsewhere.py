@@ -59,9 +59,13 @@ class RoomElsewhere:
         """Those of the pods that have no room."""
         return self._reserve(pods, self._free).left if pods else ()
 
+    def places(self, pods: Sequence[Pod]) -> dict[str, str]:
+        """By UID of a pod, the node that would take it."""
+        return {uid: each.node for uid, each in self._reserve(pods, self._free).placed.items()}
+
     def nodes_of(self, pods: Sequence[Pod]) -> tuple[str, ...]:
         """Names of the nodes that would take the pods."""
-        return tuple(sorted({each.node for each in self._reserve(pods, self._free).placed.values()}))
+        return tuple(sorted(set(self.places(pods).values())))
 
     def _reserve(self, pods: Iterable[Pod], free: Iterable[FreeNode]) -> Reservations:
         snapshot = self._snapshot
