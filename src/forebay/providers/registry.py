@@ -68,7 +68,7 @@ def build_groups(groups: NodeProvisionerSpec, context: ProviderContext) -> Provi
     if plugin.build_groups is None:
         having = ", ".join(sorted(each for each, found in providers().items() if found.build_groups is not None))
         raise ProviderNotServed(f"Provider {name} has no instance groups; these have: {having}. Correct provider.name.")
-    return InstanceGroups(plugin.build_groups(groups.provider, context), groups.existing_instance_group_names)
+    return InstanceGroups(plugin.build_groups(groups, context), groups.existing_instance_group_names)
 
 
 def deliveries() -> Mapping[str, Delivery]:
