@@ -1,4 +1,4 @@
-"""How large the stories on a real control plane are: as their bars say with `make bars`, small in every other run."""
+"""How large the stories on a real control plane are: as their bars say by `make bars`, else small."""
 
 import os
 

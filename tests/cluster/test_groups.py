@@ -50,7 +50,7 @@ class Scale(NamedTuple):
 
 
 PUBLISHED = Scale(size=120, used=80, more=88, fewer=60, delay=25)
-SMALL = Scale(size=30, used=20, more=22, fewer=15, delay=8)
+SMALL = Scale(size=30, used=20, more=22, fewer=15, delay=5)
 
 
 class KwokMembers:

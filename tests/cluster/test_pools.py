@@ -1,7 +1,7 @@
 """A pool on three clouds, on a real control plane: the cheapest mix for a hundred pods, and nothing left of it.
 
-The clouds are conformance servers on sockets, whose machines become nodes of KWOK's. The operator is a process of its
-own, with exactly its roles.
+Run by `make bars`. The clouds are conformance servers on sockets, whose machines become nodes of KWOK's. The operator
+is a process of its own, with exactly its roles.
 """
 
 import asyncio
