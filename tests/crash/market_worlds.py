@@ -154,7 +154,7 @@ class MarketOutcome(WorldOutcome):
     def _too_many_calls(self):
         """Requests to Kubernetes, and calls to markets.
 
-        A start lists 14 kinds, and reports on each market's class and pool. A record is created, walks through its
+        A start lists 15 kinds, and reports on each market's class and pool. A record is created, walks through its
         states, gets and loses its join credential, and each transition is told to the record, its pool and its pods.
         A market is listed every two seconds at the most, while a launch or an end waits for what the listing says.
         """
