@@ -1,4 +1,4 @@
-"""How large the stories on a real control plane are: as their bars say by `make bars`, else small."""
+"""Whether stories on a real control plane that take minutes are told: by `make bars`."""
 
 import os
 

@@ -1,7 +1,7 @@
 """The published scenarios of NodeProvisioners on a real control plane: nodes of KWOK's, and Google's own API.
 
 Time is accelerated: the delay before a tainted node is deleted is seconds. What comes of it is compared to the node.
-`make bars` plays all three with 120 nodes, as published; every other run plays the third one with 30.
+Run by `make bars`.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ import pytest
 from forebay.api.names import OPERATOR_NAMESPACE, SCALE_DOWN_TAINT
 from forebay.net.clock import now
 from forebay.net.serve import serving
-from tests.cluster import bars
 from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.powered import Administrator
 from tests.cluster.test_rbac import account_of
@@ -36,7 +35,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 class Scale(NamedTuple):
-    """Numbers of nodes, of which the published ones are 120, 80, 88 and 60; at 80 % they need 100, 110 and 75."""
+    """Numbers of nodes. At 80 % the published ones need 100, 110 and 75."""
 
     size: int
     used: int
@@ -50,7 +49,6 @@ class Scale(NamedTuple):
 
 
 PUBLISHED = Scale(size=120, used=80, more=88, fewer=60, delay=25)
-SMALL = Scale(size=30, used=20, more=22, fewer=15, delay=5)
 
 
 class KwokMembers:
@@ -248,11 +246,10 @@ def whole_rig():
 
 
 async def test_the_published_scenarios_match_to_the_node(whole_rig):
-    async with groups_of(whole_rig, PUBLISHED if bars.FULL else SMALL) as groups:
+    async with groups_of(whole_rig, PUBLISHED) as groups:
         began = time.monotonic()
+        await groups.surplus_goes()
+        await groups.fewer_are_used_after_the_delay()
         await groups.more_are_used_before_the_delay_ends()
-        if bars.FULL:
-            await groups.surplus_goes()
-            await groups.fewer_are_used_after_the_delay()
         took = time.monotonic() - began
     sys.stderr.write(f"groups: scenarios with {groups.scale.size} nodes in {took:.0f} s\n")
