@@ -76,6 +76,11 @@ matrix: env ## the suites that need a control plane, on the oldest Kubernetes th
 soak: env ## the leader test 50 times in a row, on a real API server
 	@$(BIN)/python -m tests.cluster.soak 50
 
+.PHONY: bars
+bars: env ## the stories on a real control plane in their full size: 120 nodes of a group, a hundred pods on three clouds
+	@$(BIN)/python -m tests.rig.build
+	@FOREBAY_BARS=full $(BIN)/python -m pytest -q -s tests/cluster/test_groups.py tests/cluster/test_pools.py
+
 .PHONY: coverage
 coverage: env kubectl ## run the tests and report what they do not reach
 	@$(BIN)/coverage erase

@@ -22,6 +22,7 @@ from tests.rig import Part, Rig, Tier
 
 __all__ = [
     "FOREBAY",
+    "NAMESPACE",
     "Administrator",
     "BenchCluster",
     "OperatorProcess",

@@ -51,6 +51,7 @@ WATCHED = {
     "resourceslices",
     "deviceclasses",
     "resourceclaims",
+    "poddisruptionbudgets",
 }
 BATCH = "/apis/batch/v1"
 MACHINE = "box"

@@ -32,6 +32,7 @@ PATHS = {
     "resourceslices": "/apis/resource.k8s.io/v1/resourceslices",
     "deviceclasses": "/apis/resource.k8s.io/v1/deviceclasses",
     "resourceclaims": "/apis/resource.k8s.io/v1/resourceclaims",
+    "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
     "jobs": f"/apis/batch/v1/jobs?labelSelector={PAUSED_LABEL}",
 }
 #: The stories' pools are in namespaces of their own.

@@ -12,6 +12,7 @@ import msgspec
 from forebay.embedded.api.kinds import NODE_KIND, POD_KIND, SECRET_KIND
 from forebay.engine.ledger.ledger_reader import read_ledgers
 from forebay.kube.client import Client
+from forebay.kube.decoders import DELETED
 from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.simulate.market_goods import Sku
@@ -79,20 +80,20 @@ class MarketOutcome(WorldOutcome):
         cloud.store.subscribe(POD_KIND, self._pod_changed)
 
     def _pod_changed(self, change):
-        self._note_running(change.new)
+        self._note_running(change.new, deleted=change.type == DELETED)
         name = (change.new["metadata"].get("labels") or {}).get("work")
         if name is not None and (change.new.get("status") or {}).get("phase") == "Succeeded":
             self.done.add(name)
 
-    def _note_running(self, pod):
+    def _note_running(self, pod, *, deleted):
         """Remembers since when, and until when, each pod runs on its node."""
         node, phase = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("phase")
         uid, now = pod["metadata"]["uid"], clock.now()
         spans = self.ran[node]
         known = next((each for each in spans if each[0] == uid), None)
-        if node is not None and phase == "Running" and known is None:
+        if node is not None and phase == "Running" and known is None and not deleted:
             spans.append([uid, now, None])
-        elif known is not None and phase in {"Succeeded", "Failed"}:
+        elif known is not None and (deleted or phase in {"Succeeded", "Failed"}):
             known[2] = known[2] or now
 
     @property
@@ -153,7 +154,7 @@ class MarketOutcome(WorldOutcome):
     def _too_many_calls(self):
         """Requests to Kubernetes, and calls to markets.
 
-        A start lists 14 kinds, and reports on each market's class and pool. A record is created, walks through its
+        A start lists 15 kinds, and reports on each market's class and pool. A record is created, walks through its
         states, gets and loses its join credential, and each transition is told to the record, its pool and its pods.
         A market is listed every two seconds at the most, while a launch or an end waits for what the listing says.
         """

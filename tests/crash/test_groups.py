@@ -10,7 +10,8 @@ from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
-from tests.crash.places import part_of_deaths, rests, survives
+from tests.crash.places import deaths_of, part_of_deaths, rests, survives
+from tests.crash.test_pools import serve
 from tests.crash.worlds import Work
 from tests.engine.group_world import provision
 
@@ -92,6 +93,31 @@ MIXED = MarketScenario(
     ),
     options={"list_lag": 3.0},
 )
+#: Two pods stay of four, one on each of two nodes: one moves, so that a node is free. In the end they all go.
+DEFRAGMENTED = MarketScenario(
+    skus=SKUS,
+    configure=lambda cloud: (
+        cloud.markets["alpha"].add_group("first", "near"),
+        provision(cloud, groups=("first",), minGPUUtilizationPercent=70, scaleDownDelay="30s", defragment=True),
+    ),
+    later=(
+        (5.0, lambda cloud: serve(cloud, 4)),
+        (60.0, lambda cloud: serve(cloud, 2)),
+        (200.0, lambda cloud: serve(cloud, 0)),
+    ),
+)
+
+
+def moved(outcome):
+    steps = (step for each in outcome.cloud.records.values() for step in each["status"]["transitions"])
+    return [step for step in steps if step["state"] == "Draining" and step["reason"] == "Underutilized"]
+
+
+def test_no_request_is_a_bad_one_to_die_at_while_pods_move_together():
+    whole = rests(DEFRAGMENTED)
+    assert len(moved(whole)) == 1
+    assert len(whole.rented) == 2, "nothing was bought for the pod that moved"
+    assert [breach for death in deaths_of(DEFRAGMENTED, few=6) for breach in survives(DEFRAGMENTED, death)] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)

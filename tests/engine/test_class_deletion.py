@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from forebay.embedded.api import kinds
 from tests.contract.providers.conformance import JOIN_LINE
 from tests.crash.test_clouds import CLOUDS
-from tests.engine.market_world import cloud_operator, clouds
+from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.test_markets import until
+from tests.engine.test_underutilized import BIG, keep_available, replica_set, running
 
 
 def class_kind(cloud):
@@ -61,3 +63,24 @@ async def test_a_class_whose_provider_does_not_answer_goes_after_ten_minutes():
             await asyncio.sleep(300)
             assert "must be listed once more" in waits_for(cloud, name)
             await until(lambda: waits_for(cloud, name) is None, 400)
+
+
+async def test_a_deleted_class_names_the_pod_disruption_budget_that_keeps_a_machine():
+    async with clouds(market("alpha", BIG)) as cloud:
+        cloud.pool("alpha")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            replica_set(cloud, "web")
+            await until(lambda: running(cloud, "web"))
+            keep_available(cloud, "web")
+            cloud.store.delete(class_kind(cloud), None, "alpha")
+            (node,) = running(cloud, "web")
+            await until(lambda: "cannot be drained" in (waits_for(cloud, "alpha") or ""), 300)
+            assert f"first: {node} (Draining). Node {node} cannot be drained: PodDisruptionBudget default/keep-web" in (
+                waits_for(cloud, "alpha")
+            )
+            await asyncio.sleep(600)
+            assert running(cloud, "web") == [node]
+            cloud.store.delete(kinds.DISRUPTION_BUDGET_KIND, "default", "keep-web")
+            await until(lambda: waits_for(cloud, "alpha") is None, 600)
+            assert not cloud.running

@@ -5,8 +5,11 @@ import asyncio
 from forebay.simulate.market import MarketCall
 from forebay.simulate.market_faults import no_capacity
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, clouds, market
+from tests.engine.power_world import lab, operator
 from tests.engine.test_markets import until
+from tests.engine.test_reconfigured import create_class, create_pool
 
 SMALL = Sku(instance_type="l4.1x", gpus=1, gpu_type="L4", hourly_price="0.60", boot=60, driver=10)
 LARGE = Sku(instance_type="l40s.4x", gpus=4, gpu_type="L40S", hourly_price="2.40", boot=60, driver=10)
@@ -133,3 +136,36 @@ async def test_a_pool_shows_its_gpus_offers_cost_and_last_decisions_and_metrics_
             assert len(status["lastDecisions"]) == 5
             assert {each["state"] for each in status["lastDecisions"]} == {"Requested", "Draining", "Terminating"}
             assert operator.counts.terminations == {"Idle": 2}
+
+
+async def test_min_nodes_of_a_pool_of_owned_machines_keeps_so_many_powered_on():
+    async with lab(Powered(name="first", gpus=1, boot=60), Powered(name="second", gpus=1, boot=60)) as world:
+        create_class(world, "owned", world.configured())
+        create_pool(world)
+        pool = world.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        world.change(pool, "gpus", lambda each: each["spec"].update(minNodes=1), "kube-system")
+        async with operator(world, machines=()):
+            await until(lambda: "Ready" in world.states().values())
+            (up,) = world.states()
+            (other,) = {"first", "second"} - {up}
+            assert world.record(up)["spec"]["purpose"] == "Static"
+            await asyncio.sleep(3600)
+            assert world.power.on == {up}, "it stays on without any pod, and the other stays off"
+            world.pod("train", 1, runs="300s")
+            await until(lambda: world.phase("train") == "Running", 30)
+            assert world.where("train") == up, "pods use it"
+            world.pod("more", 1, runs="300s")
+            await until(lambda: world.where("more") == other)
+            await until(lambda: len(world.power.on) == 1, 1200)
+            await asyncio.sleep(600)
+            assert len(world.power.on) == 1, "one is enough again"
+            world.change(pool, "gpus", lambda each: each["spec"].update(minNodes=3), "kube-system")
+            await until(lambda: world.power.on == {"first", "second"})
+            await asyncio.sleep(120)
+            conditions = world.store.get(pool, "kube-system", "gpus")["status"]["conditions"]
+            (told_of,) = [each for each in conditions if each["type"] == "MinNodes"]
+            assert (told_of["status"], told_of["reason"]) == ("False", "NoCapacity")
+            assert "2 of 3 nodes are Ready. Not launched: 1" in told_of["message"]
+            world.change(pool, "gpus", lambda each: each["spec"].update(minNodes=0), "kube-system")
+            await until(lambda: not world.power.on)
+            await until(lambda: set(world.states().values()) == {"Gone"})

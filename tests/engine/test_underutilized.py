@@ -176,18 +176,38 @@ async def test_each_annotation_that_keeps_a_pod_keeps_its_node():
                 assert running(cloud, "stays") == [second], "which moves instead"
 
 
-async def test_a_pod_disruption_budget_that_blocks_keeps_the_node_in_service():
+def keep_available(cloud, app):
+    """A PodDisruptionBudget that lets no pod of the ReplicaSet be evicted."""
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
+    manifest = {"metadata": {"name": f"keep-{app}", "namespace": "default"}, "spec": budget}
+    cloud.store.create(kinds.DISRUPTION_BUDGET_KIND, manifest)
+
+
+async def test_pods_that_a_pod_disruption_budget_keeps_are_not_moved_before_it_lets_them_go():
     async with clouds(market("alpha", BIG)) as cloud:
         cloud.pool("alpha", disruption=DISRUPTION)
-        budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "moves"}}}
-        cloud.store.create(
-            cloud.store.kinds.named("policy/v1", "PodDisruptionBudget"),
-            {"metadata": {"name": "keep", "namespace": "default"}, "spec": budget},
-        )
         async with cloud_operator(cloud):
+            first, second = await two_nodes(cloud)
+            keep_available(cloud, "moves")
+            keep_available(cloud, "stays")
+            scale(cloud, "fills", 0)
+            await stays(cloud, second)
+            truth, message = told(cloud, second)
+            assert truth == "True"
+            assert f"Its pods fit on {first}, which saves $2.40/h. Not now: PodDisruptionBudget default/" in message
+            assert f"and default/{names_on(cloud, second)[0]} would have to move" in message
+            cloud.store.delete(kinds.DISRUPTION_BUDGET_KIND, "default", "keep-moves")
+            await until(lambda: running(cloud, "moves") == [first], 200)
+
+
+async def test_a_pod_disruption_budget_that_blocks_during_the_drain_keeps_the_node_in_service():
+    async with clouds(market("alpha", BIG)) as cloud:
+        cloud.pool("alpha", disruption=DISRUPTION)
+        async with cloud_operator(cloud, drain_delay=timedelta(seconds=30)):
             _, second = await two_nodes(cloud)
             scale(cloud, "fills", 0)
             await until(lambda: cloud.world.state(second) == "Draining", 300)
+            keep_available(cloud, "moves")
             await until(lambda: cloud.world.state(second) == "Ready", 900)
             back = cloud.world.record(second)["status"]["transitions"][-1]
             assert back["reason"] == "BackInUse"

@@ -56,8 +56,9 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
     )
 
     existing_instance_group_names: Annotated[tuple[ShortText, ...], Meta(min_length=1, max_length=16), AS_SET]
-    """Instance groups that this NodeProvisioner sizes. They must exist. Forebay gives their nodes the label
-    nodeprovisioner.compute.baseten.co/provisioner-name with the name of this NodeProvisioner, where they lack it."""
+    """Instance groups that this NodeProvisioner sizes. They must exist, unless instanceTemplate is set. Forebay gives
+    their nodes the label nodeprovisioner.compute.baseten.co/provisioner-name with the name of this NodeProvisioner,
+    where they lack it."""
     min_gpu_utilization_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = field(
         name="minGPUUtilizationPercent", default=None
     )
@@ -73,6 +74,13 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
     """How long an empty node is tainted before it is deleted. Until then the node can be used again at once."""
     max_nodes: PositiveCount | None = None
     """Maximum number of nodes in all groups together."""
+    instance_template: ShortText | None = None
+    """Instance template (its name, or its URL for a regional one) from which Forebay creates those of the groups that
+    do not exist, when they get their first node. Default: all groups must exist. Nobody deletes a group but you."""
+    defragment: bool = False
+    """Whether pods are moved together to free whole nodes. Pods of a node move only where all of them fit on other
+    nodes in use, may be evicted by their PodDisruptionBudgets and lose no work by it, and where the groups then need
+    one node less. One node at a time, scaleDownDelay apart."""
     provider: GroupProvider
     """Where the instance groups are."""
 

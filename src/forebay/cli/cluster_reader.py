@@ -83,6 +83,10 @@ class ClusterReader:
         """All GPUNodePools; None where Forebay's kinds are not installed."""
         return await self._installed(GPU_NODE_POOLS)
 
+    async def provisioners(self) -> list[NodeProvisioner] | None:
+        """All NodeProvisioners; None where Forebay's kinds are not installed."""
+        return await self._installed(NODE_PROVISIONERS)
+
     async def leaders(self) -> list[Leader] | None:
         """The leader in the operator's namespace, empty where no operator has run there; None where this user may not
         read its Lease.

@@ -13,6 +13,7 @@ from forebay.settings import Settings
 if TYPE_CHECKING:
     from forebay.cli.cluster_reader import ClusterReader
     from forebay.kube.informer import Informer
+    from forebay.reporting.provisioner_views import ProvisionerView
     from forebay.reporting.status import BillRow, ClusterStatus
 
 #: After this many seconds without a complete list, the command gives up.
@@ -27,6 +28,7 @@ async def read_status(settings: Settings) -> "ClusterStatus":
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
     from forebay.reporting.cluster_view import cluster_now
+    from forebay.reporting.provisioner_views import provisioner_view
     from forebay.reporting.status import ClusterStatus, ViewAge, status_fields
     from forebay.wiring.cluster import cluster_config, cluster_problems, watched_cluster
     from forebay.wiring.logs import configure_logging
@@ -56,6 +58,10 @@ async def read_status(settings: Settings) -> "ClusterStatus":
             operator_namespace=reader.operator_namespace,
             leaders=leaders,
             other_leases=[] if leaders else await reader.lease_namespaces() or [],
+            provisioners=[
+                provisioner_view(each)
+                for each in sorted(await reader.provisioners() or [], key=lambda each: each.metadata.name)
+            ],
             bill=await read_bill(reader, now) if records is not None else [],
             views=[
                 ViewAge(kind=each.resource.plural, objects=len(each), seconds=round(each.staleness, 3))
@@ -127,6 +133,20 @@ def show(status: "ClusterStatus", now: datetime) -> None:
                 for each in status.pools
             ],
         )
+    if status.provisioners:
+        print()
+        print_table(
+            ("NODEPROVISIONER", "NODES", "TARGET", "IN USE", "TAINTED", "READY", "REASON"),
+            [
+                (
+                    each.name,
+                    *("-" if figure is None else str(figure) for figure in _sizes(each)),
+                    each.ready,
+                    each.reason,
+                )
+                for each in status.provisioners
+            ],
+        )
     if status.bill:
         print()
         print_table(
@@ -168,6 +188,10 @@ def show(status: "ClusterStatus", now: datetime) -> None:
         )
 
 
+def _sizes(each: "ProvisionerView") -> "tuple[int | None, ...]":
+    return each.size, each.target, each.in_use, each.tainted
+
+
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
@@ -183,7 +207,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 COMMAND = Command(
     name="status",
-    summary="show pools, instances, cost, leader, and which pods wait for a GPU and why",
+    summary="show pools, instance groups, instances, cost, leader, and which pods wait for a GPU and why",
     description="Show what Forebay knows about the cluster: leader, pools, GPUInstances and their cost, and which\n"
     'pods wait for a GPU and why. "Cost" is the sum over all GPUInstances, which are kept for an hour\n'
     "after termination; the cost of the last 31 days comes from the ledgers, by the namespace it is\n"

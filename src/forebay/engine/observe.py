@@ -105,6 +105,7 @@ class Observer:
             unread=leaving.unread,
             records=records,
             signing_requests=tuple(views.signing_requests.values()),
+            pod_disruption_budgets=tuple(views.pod_disruption_budgets.values()),
             sources=sources,
             unusable=self._sources.failed_builds,
             claimed_twice=claimed,

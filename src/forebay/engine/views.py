@@ -31,11 +31,13 @@ from forebay.kube.own_kinds import (
     GPU_WORKLOAD_BUDGETS,
     NODE_PROVISIONERS,
 )
+from forebay.kube.pod_disruption_budgets import POD_DISRUPTION_BUDGETS
 from forebay.kube.pods import PODS, PodDecoder, changes_more_than_capacity, pod_indexes
 from forebay.kube.signing_requests import SIGNING_REQUESTS
 from forebay.kube.types import NAMESPACES, Namespace
 from forebay.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from forebay.model.nodes import Node
+from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.signing_requests import KUBELET_CLIENT_SIGNER, SigningRequest
 from forebay.model.workloads import Pod
 from forebay.net.transport import Transport
@@ -64,6 +66,8 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     resource_slices: Informer[ResourceSlice]
     device_classes: Informer[DeviceClass]
     resource_claims: Informer[ResourceClaim]
+    #: Looked at before pods are moved to save cost. Changes of them wake nobody.
+    pod_disruption_budgets: Informer[PodDisruptionBudget]
     #: Resources and host ports in use on each node.
     used: NodeUsage
     pods_by_node: PodsByNode
@@ -87,6 +91,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
             self.resource_slices,
             self.device_classes,
             self.resource_claims,
+            self.pod_disruption_budgets,
         )
 
     def error(self) -> str | None:
@@ -167,6 +172,7 @@ async def watching(
             wake=wake,
             backoff=Backoff(rng),
         ),
+        pod_disruption_budgets=Informer(transport, server, POD_DISRUPTION_BUDGETS, backoff=Backoff(rng)),
         used=used,
         pods_by_node=pods_by_node,
         pod_changes=pod_changes,

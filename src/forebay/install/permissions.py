@@ -116,6 +116,12 @@ CLUSTER_PERMISSIONS: Final = (
         verbs=("list", "watch"),
         why="sees the requests of machines that join",
     ),
+    Permission(
+        group="policy",
+        resources=("poddisruptionbudgets",),
+        verbs=("list", "watch"),
+        why="moves pods to save cost only where all of them may be evicted",
+    ),
     Permission(group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="records events"),
     Permission(
         group="resource.k8s.io",

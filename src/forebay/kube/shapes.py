@@ -132,7 +132,9 @@ class _Toleration(msgspec.Struct, rename="camel"):
     toleration_seconds: int | None = None
 
 
-class _Selector(msgspec.Struct, rename="camel"):
+class WireSelector(msgspec.Struct, rename="camel"):
+    """A label selector on the wire."""
+
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()
 
@@ -160,7 +162,7 @@ class _NodeAffinity(msgspec.Struct):
 
 class _PodTerm(msgspec.Struct, rename="camel"):
     topology_key: str
-    label_selector: _Selector | None = None
+    label_selector: WireSelector | None = None
     namespaces: tuple[str, ...] = ()
 
 
@@ -178,7 +180,7 @@ class _Spread(msgspec.Struct, rename="camel"):
     topology_key: str
     max_skew: int = 1
     when_unsatisfiable: str = "DoNotSchedule"
-    label_selector: _Selector | None = None
+    label_selector: WireSelector | None = None
     match_label_keys: tuple[str, ...] = ()
     min_domains: int | None = None
     node_affinity_policy: str | None = None
@@ -251,7 +253,7 @@ def _decode(key: bytes) -> PodShape:
             TopologySpread(
                 item.topology_key,
                 item.max_skew,
-                _selector(item.label_selector),
+                label_selector(item.label_selector),
                 item.match_label_keys,
                 item.min_domains,
                 item.node_affinity_policy != "Ignore",
@@ -290,12 +292,12 @@ def _term(term: _NodeTerm) -> NodeSelectorTerm:
     return NodeSelectorTerm(term.match_expressions, term.match_fields)
 
 
-def _selector(selector: _Selector | None) -> LabelSelector | None:
+def label_selector(selector: WireSelector | None) -> LabelSelector | None:
     return None if selector is None else LabelSelector(selector.match_labels, selector.match_expressions)
 
 
 def _pod_terms(affinity: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     return tuple(
-        PodAffinityTerm(term.topology_key, _selector(term.label_selector), term.namespaces)
+        PodAffinityTerm(term.topology_key, label_selector(term.label_selector), term.namespaces)
         for term in (affinity.required if affinity is not None else ())
     )

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.api.node_provisioner import GroupProvider
+from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.model.secret_text import SecretText
 from forebay.model.sources import Capabilities
 from forebay.net import clock as wall
@@ -54,7 +54,7 @@ class ProviderPlugin(msgspec.Struct, frozen=True, kw_only=True):
     #: The provider of an entry. It makes no call yet.
     build: Callable[[Entry, ProviderContext], Provider]
     #: The provider of the instance groups of a NodeProvisioner; None: it has no groups.
-    build_groups: Callable[[GroupProvider, ProviderContext], GroupsProvider] | None = None
+    build_groups: Callable[[NodeProvisionerSpec, ProviderContext], GroupsProvider] | None = None
     #: What environment variables of the operator configure; None: nothing, ever.
     from_environment: Callable[[Mapping[str, str]], EnvironmentEntry] | None = None
 

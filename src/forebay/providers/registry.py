@@ -67,8 +67,11 @@ def build_groups(groups: NodeProvisionerSpec, context: ProviderContext) -> Provi
         raise ProviderNotServed(_not_served(name))
     if plugin.build_groups is None:
         having = ", ".join(sorted(each for each, found in providers().items() if found.build_groups is not None))
-        raise ProviderNotServed(f"Provider {name} has no instance groups; these have: {having}. Correct provider.name.")
-    return InstanceGroups(plugin.build_groups(groups.provider, context), groups.existing_instance_group_names)
+        raise ProviderNotServed(
+            f"Provider {name} has no instance groups; these have: {having}. Correct "
+            "provider.name, or rent its machines by a GPUNodePool, whose minNodes are always kept ready."
+        )
+    return InstanceGroups(plugin.build_groups(groups, context), groups.existing_instance_group_names)
 
 
 def deliveries() -> Mapping[str, Delivery]:

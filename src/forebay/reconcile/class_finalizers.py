@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from forebay.api.gpu_instance import InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClass
 from forebay.api.names import CLASS_FINALIZER
+from forebay.demand.evictions import eviction_refused
 from forebay.model.sources import SourceKey
 from forebay.reconcile.decisions import SetClassFinalizer
 from forebay.reconcile.snapshot import Snapshot
@@ -34,14 +35,26 @@ def deletion_waits_for(node_class: GPUNodeClass, snapshot: Snapshot) -> str | No
     if snapshot.unreadable_records:
         names = _some(sorted(snapshot.unreadable_records))
         return f"Forebay cannot read these GPUInstances, which may be machines of this class: {names}."
-    machines = [
-        f"{record.metadata.name} ({record.state})"
+    left = [
+        record
         for record in snapshot.records
         if record.spec.node_class_name == node_class.metadata.name and record.state is not InstanceState.GONE
     ]
-    if machines:
-        return f"Machines of this class are drained and terminated first: {_some(sorted(machines))}."
+    if left:
+        machines = sorted(f"{record.metadata.name} ({record.state})" for record in left)
+        blocked = next((why for record in left if (why := _drain_blocked(record, snapshot)) is not None), "")
+        return f"Machines of this class are drained and terminated first: {_some(machines)}.{blocked}"
     return _leftovers(node_class, snapshot)
+
+
+def _drain_blocked(record: GPUInstance, snapshot: Snapshot) -> str | None:
+    """Why a pod cannot leave the machine now, as a sentence; None where nothing is known to keep one."""
+    if record.state is not InstanceState.DRAINING:
+        return None
+    pods = snapshot.pods_by_node.get(record.node_name or "", ())
+    refusals = (eviction_refused([pod], snapshot.pod_disruption_budgets) for pod in pods if pod.deleted is None)
+    refusal = next((each for each in refusals if each is not None), None)
+    return None if refusal is None else f" Node {record.node_name} cannot be drained: {refusal}."
 
 
 def awaited_sources(snapshot: Snapshot) -> Iterator[SourceKey]:

@@ -10,6 +10,7 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.api.gpu_node_pool import ConsolidationPolicy, DisruptionReason
 from forebay.api.parts import Truth
 from forebay.budgets.admission import Admission
+from forebay.demand.evictions import eviction_refused
 from forebay.demand.replacements import UNDERUTILIZED, Replaced, condition_of, replaced
 from forebay.disruption.consolidation import ScaleDown, ScaleDownRules
 from forebay.disruption.machine_use import MachineUse
@@ -198,6 +199,8 @@ def _going(snapshot: Snapshot, move: _Move, rules: ScaleDownRules, budgets: Pool
         return ()
     if move.by is not None and not _ready_to_take(snapshot, move):
         return ()
+    if _refused(snapshot, move) is not None:
+        return ()
     if not all(budgets.admit(each, DisruptionReason.UNDERUTILIZED) for each in move.machines):
         return ()
     return tuple(
@@ -208,6 +211,11 @@ def _going(snapshot: Snapshot, move: _Move, rules: ScaleDownRules, budgets: Pool
         )
         for each in move.machines
     )
+
+
+def _refused(snapshot: Snapshot, move: _Move) -> str | None:
+    """Why the pods of the move cannot be evicted now, as a clause."""
+    return eviction_refused([pod for each in move.machines for pod in each.pods], snapshot.pod_disruption_budgets)
 
 
 def _ready_to_take(snapshot: Snapshot, move: _Move) -> bool:
@@ -243,10 +251,14 @@ def _conditions(
             continue
         move, told = found.get(machine.name), condition_of(machine.record, UNDERUTILIZED)
         holds = move is not None
-        if (told is None and not holds) or (told is not None and (told.status is Truth.TRUE) is holds):
-            continue
         reason = Reason.UNDERUTILIZED if holds else Reason.IN_USE
         sentence = move.sentence if move is not None else "No cheaper way to serve the pods of the node is known."
+        if move is not None and (refused := _refused(snapshot, move)) is not None:
+            reason, sentence = Reason.EVICTION_BLOCKED, f"{move.sentence} Not now: {refused}."
+        if (told is None and not holds) or (
+            told is not None and (told.status is Truth.TRUE, told.reason) == (holds, reason)
+        ):
+            continue
         status = machine.record.status or GPUInstanceStatus()
         status = with_condition(status, UNDERUTILIZED, holds, reason, sentence, snapshot.now)
         yield WriteStatus(record=machine.record, reason=reason, sentence=sentence, status=status)

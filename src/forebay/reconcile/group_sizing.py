@@ -24,6 +24,7 @@ from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.reconcile.decisions import CreateInstance, SyncNode
+from forebay.reconcile.defragmenting import CHECK_INTERVAL, defragment
 from forebay.reconcile.group_growth import (
     GroupGrowth,
     GrowthForPods,
@@ -71,6 +72,8 @@ class GroupDecisions(NamedTuple):
     #: By name of the NodeProvisioner.
     sizes: Mapping[str, SizedGroups]
     requeue_at: datetime | None
+    #: When nodes were last looked at that can be freed.
+    defragmented: datetime | None = None
 
 
 def adopt_members(snapshot: Snapshot, claimed: Collection[str] = ()) -> tuple[Adopt, ...]:
@@ -100,17 +103,26 @@ def size_groups(
     due: list[datetime] = []
     reserved = {each.node for each in reservations.placed.values()}
     excluded = {*with_step, *snapshot.calls_in_flight}
+    looked = snapshot.memory.defragmented
+    looks = looked is None or snapshot.now >= looked + CHECK_INTERVAL
     for each in grown.sized or sized_provisioners(snapshot):
         ends = _ends(each)
         with faults.of("NodeProvisioner", "", each.name):
-            members = tuple(_members(each, snapshot, reserved, ends))
+            members = tuple(sized_members(each, snapshot, reserved, ends))
             growth = grown.by_provisioner.get(each.name, GroupGrowth())
-            use = _use(members, growth.count)
-            target = target_size(use, sizing_rules(each.provisioner.spec))
+            use = group_use(members, growth.count)
+            rules = sizing_rules(each.provisioner.spec)
+            target = target_size(use, rules)
             nodes = [member.node for member in members if member.node is not None and member.ends is None]
             change = next_pass(nodes, use.size - use.ending, target.size - use.ending, snapshot.now)
             decisions += rotate_members(each, members, snapshot, excluded)
             decisions += _carry_out(each, change, growth, members, target, snapshot, excluded)
+            if looks and not change.changes:
+                freed = defragment(each, members, use, rules, snapshot, excluded)
+                decisions += freed.decisions
+                due += () if freed.requeue_at is None else (freed.requeue_at,)
+            elif looked is not None and each.provisioner.spec.defragment:
+                due.append(max(looked + CHECK_INTERVAL, snapshot.now + CHECK_INTERVAL / 3))
             tainted = sum(node.delete_at is not None for node in nodes)
             sizes[each.name] = SizedGroups(sized=each, use=use, target=target, tainted=tainted)
             if (expiry := next_expiry(nodes, snapshot.now)) is not None:
@@ -118,7 +130,8 @@ def size_groups(
             due += (at for end in ends.values() for at in (end.replace_at, end.evict_at) if at > snapshot.now)
             due += (cooldown.until for group in each.groups if (cooldown := each.cooldown(group)) is not None)
     decisions += _stray_taints(snapshot)
-    return GroupDecisions(tuple(decisions), sizes, min(due, default=None))
+    looked = snapshot.now if looks else looked
+    return GroupDecisions(tuple(decisions), sizes, min(due, default=None), looked)
 
 
 def sizing_rules(spec: NodeProvisionerSpec) -> SizingRules:
@@ -137,9 +150,10 @@ def _ends(each: SizedProvisioner) -> dict[str, MemberEnd]:
     return {one.id: member_end(one.ends_at, one.created) for one in found if one.ends_at is not None}
 
 
-def _members(
+def sized_members(
     each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str], ends: Mapping[str, MemberEnd]
 ) -> Iterator[SizedMember]:
+    """Its members that are not leaving. `reserved` names nodes that pods wait for."""
     prices = {group: Fraction(offer.price.amount) for group, offer in each.offers.items()}
     for record in each.members:
         if is_leaving(record):
@@ -175,7 +189,8 @@ def _price(record: GPUInstance, prices: Mapping[str, Fraction]) -> Fraction:
     return prices.get(reference.group or "", _FREE) if reference is not None else _FREE
 
 
-def _use(members: Collection[SizedMember], needed: int) -> GroupUse:
+def group_use(members: Collection[SizedMember], needed: int) -> GroupUse:
+    """The members, counted."""
     return GroupUse(
         size=len(members),
         used=sum(member.used for member in members),

@@ -1,6 +1,6 @@
 """Room for the pods of some nodes on the others, if these nodes were not there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -16,8 +16,15 @@ from forebay.reconcile.snapshot import Snapshot
 class RoomElsewhere:
     """Free room of the nodes besides those of `leaving`, less what pending pods will take of it."""
 
-    def __init__(self, snapshot: Snapshot, leaving: Sequence[GPUInstance], *, launching: Iterable[str] = ()) -> None:
-        """`launching` names GPUInstances that count as if their nodes were there."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        leaving: Sequence[GPUInstance],
+        *,
+        launching: Iterable[str] = (),
+        among: Collection[str] | None = None,
+    ) -> None:
+        """`launching` names GPUInstances that count as if their nodes were there; `among`, the only nodes to use."""
         self._snapshot = snapshot
         names = {each.node_name for each in leaving}
         found = free_nodes(
@@ -45,16 +52,20 @@ class RoomElsewhere:
         self._free = [
             without_pods(each, taken.get(each.node.name, ()))
             for each in usable
-            if each.ready or each.launching in counted
+            if (each.ready or each.launching in counted) and (among is None or each.node.name in among)
         ]
 
     def left(self, pods: Sequence[Pod]) -> tuple[Pod, ...]:
         """Those of the pods that have no room."""
         return self._reserve(pods, self._free).left if pods else ()
 
+    def places(self, pods: Sequence[Pod]) -> dict[str, str]:
+        """By UID of a pod, the node that would take it."""
+        return {uid: each.node for uid, each in self._reserve(pods, self._free).placed.items()}
+
     def nodes_of(self, pods: Sequence[Pod]) -> tuple[str, ...]:
         """Names of the nodes that would take the pods."""
-        return tuple(sorted({each.node for each in self._reserve(pods, self._free).placed.values()}))
+        return tuple(sorted(set(self.places(pods).values())))
 
     def _reserve(self, pods: Iterable[Pod], free: Iterable[FreeNode]) -> Reservations:
         snapshot = self._snapshot

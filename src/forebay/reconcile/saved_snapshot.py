@@ -22,6 +22,7 @@ from forebay.budgets.accounts import BudgetKey
 from forebay.demand.reservation import Reservations
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
+from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
@@ -66,6 +67,7 @@ class _SavedSnapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     unread: frozenset[str] = frozenset()
     records: tuple[GPUInstance, ...] = ()
     signing_requests: tuple[SigningRequest, ...] = ()
+    pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
     sources: tuple[Source, ...] = ()
     unusable: tuple[_Unusable, ...] = ()
     claimed_twice: Mapping[str, Mapping[str, str]] = {}

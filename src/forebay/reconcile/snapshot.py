@@ -17,6 +17,7 @@ from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
 from forebay.lifecycle.orphans import Orphans
 from forebay.model.nodes import Node
+from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
@@ -91,6 +92,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     reported: Mapping[BudgetKey, datetime] = {}
     #: When nodes were last looked at that may be under-utilized.
     consolidated: datetime | None = None
+    #: When the groups of NodeProvisioners were last looked at for nodes that can be freed.
+    defragmented: datetime | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +136,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[GPUInstance, ...] = ()
     #: Requests for kubelets' client certificates, by whomever.
     signing_requests: tuple[SigningRequest, ...] = ()
+    pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
     sources: Mapping[SourceKey, Source] = {}
     #: Sources that could not be built, and why.
     unusable: Mapping[SourceKey, str] = {}

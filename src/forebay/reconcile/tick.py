@@ -169,7 +169,11 @@ def tick(snapshot: Snapshot) -> TickResult:
         ),
         requeue_now=any(isinstance(each, _LEAD_TO_MORE) for each in decisions),
         memory=Memory(
-            reservations=reservations, orphans=orphans, reported=budgets.reported, consolidated=scaled_down.consolidated
+            reservations=reservations,
+            orphans=orphans,
+            reported=budgets.reported,
+            consolidated=scaled_down.consolidated,
+            defragmented=sized.defragmented,
         ),
         errors=faults.errors,
     )

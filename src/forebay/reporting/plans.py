@@ -11,6 +11,7 @@ from forebay.api.names import BUDGET_GATE
 from forebay.model.quantities import UsdPerHour
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Candidate, Plan, Purchase
+from forebay.reporting.defragmentation import PlannedMove
 from forebay.reporting.what_if import DryRun
 
 
@@ -117,6 +118,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     plan: PlanReport
     what_if: WhatIfReport | None
+    #: Nodes of NodeProvisioners that defragmentation would free.
+    moves: list[PlannedMove]
     notes: list[str]
 
     @property

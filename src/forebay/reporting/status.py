@@ -20,6 +20,7 @@ from forebay.reconcile.reports import hourly_cost
 from forebay.reporting.budget_waits import is_gated
 from forebay.reporting.cluster_view import EventLine, Leader, pods_by_node
 from forebay.reporting.machines import NO_COST, MachineView, cost, decimal, machine_view
+from forebay.reporting.provisioner_views import ProvisionerView
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -99,6 +100,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: None where this user may not read the ledgers.
     bill: list[BillRow] | None
     pools: list[PoolView]
+    provisioners: list[ProvisionerView]
     machines: list[MachineView]
     waiting: list[WaitingPod]
 

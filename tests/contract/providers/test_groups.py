@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forebay.api.node_provisioner import GroupProvider
+from forebay.api.node_provisioner import GroupProvider, NodeProvisionerSpec
 from forebay.api.parts import SecretKeyRef
 from forebay.model.sources import FailureKind, InstancePhase
 from forebay.net.in_process import InProcess
@@ -33,6 +33,8 @@ class GroupHarness:
     name = ""
     kind = "g2-standard-8"
     run_duration = None
+    #: Of groups that do not exist.
+    template = None
 
     def __init__(self, **options):
         self.world = self.server(**options)
@@ -58,12 +60,15 @@ class GroupHarness:
             cluster=CLUSTER,
             redactor=Redactor(),
         )
-        spec = GroupProvider(
+        provider = GroupProvider(
             name=self.name,
             endpoint=BASE,
             location=self.location,
             credentials_ref=SecretKeyRef(name="cloud", key="key"),
             run_duration=self.run_duration,
+        )
+        spec = NodeProvisionerSpec(
+            existing_instance_group_names=(self.group,), provider=provider, instance_template=self.template
         )
         self.provider = providers()[self.name].build_groups(spec, context)
         await asyncio.sleep(30)

@@ -18,8 +18,9 @@ from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import Evict, EvictionBackoff, Pause, PausedJob, Resume
 from forebay.budgets.usage import seconds
 from forebay.demand.reservation import Reservations
+from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources, UsdPerHour
-from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement, Toleration
+from forebay.model.requirements import LabelOperator, LabelSelector, NodeSelectorTerm, Requirement, Toleration
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import (
     Billing,
@@ -109,6 +110,11 @@ def a_full_snapshot():
                 username="system:bootstrap:abc123",
                 node_name="m1",
                 public_key="key",
+            ),
+        ),
+        pod_disruption_budgets=(
+            PodDisruptionBudget(
+                namespace="team", name="keep", uid="uid-keep", resource_version=4, selector=LabelSelector({"a": "b"})
             ),
         ),
         budgets=(budget(),),

@@ -52,6 +52,10 @@
 - apiGroups: ["certificates.k8s.io"]
   resources: ["certificatesigningrequests"]
   verbs: ["list", "watch"]
+# moves pods to save cost only where all of them may be evicted
+- apiGroups: ["policy"]
+  resources: ["poddisruptionbudgets"]
+  verbs: ["list", "watch"]
 # records events
 - apiGroups: ["events.k8s.io"]
   resources: ["events"]

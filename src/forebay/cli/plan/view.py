@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forebay.model.quantities import UsdPerHour
+from forebay.reporting.defragmentation import PlannedMove
 from forebay.reporting.plans import LeftOutPod, PlannedPurchase, PlanReport, Report, WhatIfReport
 from forebay.reporting.printable import printable
 
@@ -28,6 +29,7 @@ def show(report: Report) -> None:
     if report.what_if is not None:
         _show_what_if(out, report.plan, report.what_if)
     _show_plan(out, report.answer)
+    _show_moves(out, report.moves)
     if report.notes:
         out.print()
     for note in report.notes:
@@ -131,6 +133,16 @@ def _show_pods(out: Console, title: str, shown: Sequence[LeftOutPod], style: str
     for (reason, sentence), pods in groups.items():
         _print(out, f"{_named(pods)}: {reason}", indent=2)
         _print(out, sentence, indent=4)
+
+
+def _show_moves(out: Console, moves: Sequence[PlannedMove]) -> None:
+    if not moves:
+        return
+    out.print()
+    out.print(Text("Nodes that defragmentation would free", "bold"))
+    for each in moves:
+        _print(out, f"{each.node} of NodeProvisioner {each.provisioner}", indent=2)
+        _print(out, each.sentence, indent=4)
 
 
 def _show_what_if(out: Console, before: PlanReport, supposed: WhatIfReport) -> None:

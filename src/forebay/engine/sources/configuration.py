@@ -74,7 +74,7 @@ def group_configs(provisioners: Iterable[NodeProvisioner], context: ProviderCont
         versions: dict[str, str] = {}
         yield SourceConfig(
             key=SourceKey.of_provisioner(each.metadata.name, spec.provider.name),
-            digest=hashlib.sha256(msgspec.json.encode((spec.provider, groups))).hexdigest(),
+            digest=hashlib.sha256(msgspec.json.encode((spec.provider, spec.instance_template, groups))).hexdigest(),
             priority=0,
             enabled=True,
             build=_group_builder(spec, context, versions),

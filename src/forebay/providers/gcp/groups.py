@@ -22,6 +22,7 @@ from forebay.providers.base import GroupMembers, InstanceGone, OutcomeUnknown, P
 from forebay.providers.gcp.calls import LIST_SECONDS, GoogleCalls
 from forebay.providers.gcp.errors import NameTaken
 from forebay.providers.gcp.group_members import LEAVING, counts, exists, instance_key, member, zone_of
+from forebay.providers.gcp.group_place import GroupPlace, no_group
 from forebay.providers.gcp.group_wire import (
     InstanceGroupManager,
     InstanceTemplate,
@@ -29,6 +30,7 @@ from forebay.providers.gcp.group_wire import (
     ManagedPage,
     OperationPage,
 )
+from forebay.providers.gcp.new_group import new_group, possible_zones, template_path
 from forebay.providers.gcp.order import REQUEST_NAMESPACE
 from forebay.providers.gcp.provider import GcpProvider
 from forebay.providers.gcp.resize_requests import RESIZE_DESCRIPTION, ResizeRequest, ResizeRequests, queued_members
@@ -47,20 +49,6 @@ _LOOK: Final = 1.0
 _LONGEST_QUEUE: Final = timedelta(hours=24)
 
 
-class GroupPlace:
-    """Where a group is: its path, and that of its operations."""
-
-    def __init__(self, group: str, location: str) -> None:
-        where, slash, name = group.rpartition("/")
-        self.location: Final = where if slash else location
-        self.name: Final = name
-        # A zone is its region with a letter behind: us-central1-a.
-        last = self.location.rpartition("-")[2]
-        self.regional: Final = not (len(last) == 1 and last.isalpha())
-        self.scope: Final = f"{'regions' if self.regional else 'zones'}/{quote(self.location, safe='')}"
-        self.path: Final = f"{self.scope}/instanceGroupManagers/{quote(name, safe='')}"
-
-
 class GcpGroups(GcpProvider):
     """The instance groups of one project, beside its single instances."""
 
@@ -71,10 +59,14 @@ class GcpGroups(GcpProvider):
         clock: Callable[[], datetime],
         location: str,
         run_duration: timedelta | None = None,
+        *,
+        template: str | None = None,
     ) -> None:
+        """`template`: of groups that do not exist yet; None: all must exist."""
         super().__init__(calls, cluster, clock)
         self._location = location
         self._run_duration = run_duration
+        self._template = None if template is None else template_path(template)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._templates: dict[str, InstanceTemplate] = {}
         #: When machines were created, by their id.
@@ -93,7 +85,9 @@ class GcpGroups(GcpProvider):
 
     async def members(self, group: str) -> GroupMembers:
         place = GroupPlace(group, self._location)
-        manager = await self._manager(place)
+        manager = await self._found(place)
+        if manager is None:
+            return await self._not_created_yet(group, place)
         listed = [each async for each in self._listed(place) if counts(each)]
         await self._learn_creation(listed)
         zones = _zones(place, manager, listed)
@@ -109,7 +103,7 @@ class GcpGroups(GcpProvider):
             members=members,
             target=manager.target_size,
             ended=dict(self._ended[group]),
-            offer=await self._offer(manager, place, zones),
+            offer=await self._offer(manager.template, place, zones),
             chooses_names=self._chooses_names(group, manager),
             problem=_problem(group, manager),
         )
@@ -117,7 +111,7 @@ class GcpGroups(GcpProvider):
     async def grow(self, group: str, names: Collection[str]) -> Mapping[str, str]:
         place = GroupPlace(group, self._location)
         async with self._locks[group]:
-            manager = await self._manager(place)
+            manager = await self._found(place) or await self._create_group(place)
             there = {each.name: each async for each in self._listed(place)}
             leaving = [name for name in names if name in there and there[name].current_action in LEAVING]
             if leaving:
@@ -133,6 +127,8 @@ class GcpGroups(GcpProvider):
 
     async def shrink(self, group: str, names: Collection[str]) -> None:
         place = GroupPlace(group, self._location)
+        if await self._found(place) is None:
+            return
         listed = [each async for each in self._listed(place)]
         there = [each for each in listed if each.name in names and each.current_action not in LEAVING]
         # Queued members have no URL. Names and URLs cannot be in one request.
@@ -153,6 +149,39 @@ class GcpGroups(GcpProvider):
         except ProviderError as error:
             return Check(ok=False, sentence=str(error))
         return Check(ok=True, sentence=f"Google accepts the identity of {self.calls.identity.described} in {project}.")
+
+    # Groups that do not exist yet.
+
+    async def _not_created_yet(self, group: str, place: GroupPlace) -> GroupMembers:
+        """No member, and what one would be: the group is created with its first members."""
+        await self._learn_ends(group, (), ())
+        zones = possible_zones(place.location) if place.regional else [place.location]
+        offer = await self._offer(self._template or "", place, zones)
+        return GroupMembers(target=0, ended=dict(self._ended[group]), offer=offer)
+
+    async def _create_group(self, place: GroupPlace) -> InstanceGroupManager:
+        project = await self.calls.identity.project()
+        body = new_group(
+            place.name,
+            f"projects/{project}/{self._template}",
+            regional=place.regional,
+            queued=self._run_duration is not None,
+        )
+        what = f"Creation of instance group {place.name}"
+        unique = self._request_id(place, "insert", body)
+        path = f"{place.scope}/instanceGroupManagers?{urlencode({'requestId': str(unique)})}"
+        try:
+            operation = await self.calls.post(path, body, Operation)
+            operation = await self.calls.finished(place.scope, operation, what=what)
+        except NameTaken:
+            # An earlier request has created it.
+            return await self._manager(place)
+        except InstanceGone:
+            raise Rejected(f"{what} failed: there is no template {self._template}. Correct instanceTemplate.") from None
+        failure = self.calls.errors.of_operation(operation, what=what, correct="Correct instanceTemplate.")
+        if failure is not None:
+            raise failure
+        return await self._manager(place)
 
     # Growth.
 
@@ -244,18 +273,27 @@ class GcpGroups(GcpProvider):
             operation = await self.calls.post(path, body, Operation)
             operation = await self.calls.finished(place.scope, operation, what=what)
         except InstanceGone:
-            raise _no_group(place) from None
+            raise no_group(place) from None
         failure = self.calls.errors.of_operation(operation, what=what, correct="Correct the instance group.")
         if failure is not None:
             raise failure
 
     # Lists.
 
+    async def _found(self, place: GroupPlace) -> InstanceGroupManager | None:
+        """The group; None where it is to be created. Raises `Rejected` where there is none and no template either."""
+        try:
+            return await self.calls.get(place.path, InstanceGroupManager)
+        except InstanceGone:
+            if self._template is None:
+                raise no_group(place) from None
+            return None
+
     async def _manager(self, place: GroupPlace) -> InstanceGroupManager:
         try:
             return await self.calls.get(place.path, InstanceGroupManager)
         except InstanceGone:
-            raise _no_group(place) from None
+            raise no_group(place) from None
 
     async def _listed(self, place: GroupPlace) -> AsyncIterator[ManagedInstance]:
         """All members, standby ones and those that are being deleted included."""
@@ -265,7 +303,7 @@ class GcpGroups(GcpProvider):
             try:
                 page = await self.calls.read(f"{place.path}/listManagedInstances?{urlencode(query)}", ManagedPage)
             except InstanceGone:
-                raise _no_group(place) from None
+                raise no_group(place) from None
             for each in page.managed_instances:
                 yield each
             token = page.next_page_token
@@ -316,14 +354,13 @@ class GcpGroups(GcpProvider):
             if each.end_time is not None and "/instances/" in each.target_link
         ]
 
-    async def _offer(self, manager: InstanceGroupManager, place: GroupPlace, zones: Sequence[str]) -> Offer | None:
-        url = manager.template
+    async def _offer(self, url: str, place: GroupPlace, zones: Sequence[str]) -> Offer | None:
+        """What a member of the template is."""
         if not url:
             return None
         if url not in self._templates:
-            path = url.partition("/projects/")[2].partition("/")[2] or url
             try:
-                self._templates[url] = await self.calls.get(path, InstanceTemplate)
+                self._templates[url] = await self.calls.get(template_path(url), InstanceTemplate)
             except InstanceGone:
                 return None
         return await self._offers.of_template(self._templates[url].properties, zones, regional=place.regional)
@@ -348,10 +385,3 @@ def _problem(group: str, manager: InstanceGroupManager) -> str | None:
         return None
     autoscaler = last_part(manager.status.autoscaler)
     return f"Instance group {group} has an autoscaler ({autoscaler}), which resizes it too. Turn one of the two off."
-
-
-def _no_group(place: GroupPlace) -> Rejected:
-    return Rejected(
-        f"There is no managed instance group {place.name} in {place.location}. Correct existingInstanceGroupNames, or "
-        "provider.location."
-    )

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.api.node_provisioner import GroupProvider
+from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.values import duration
 from forebay.providers.base import GroupsProvider, Provider
 from forebay.providers.gcp.auth import GoogleIdentity
@@ -28,7 +28,8 @@ def _build(entry: Entry, context: ProviderContext) -> Provider:
     return GcpProvider(calls, context.cluster, context.clock, entry.regions)
 
 
-def _build_groups(groups: GroupProvider, context: ProviderContext) -> GroupsProvider:
+def _build_groups(spec: NodeProvisionerSpec, context: ProviderContext) -> GroupsProvider:
+    groups = spec.provider
     if groups.location is None:
         raise ProviderNotServed("gcp needs the zone or region of the instance groups: set provider.location.")
     run = None if groups.run_duration is None else duration(groups.run_duration)
@@ -38,7 +39,7 @@ def _build_groups(groups: GroupProvider, context: ProviderContext) -> GroupsProv
     secrets = Secrets(context.secrets, context.namespace, context.redactor)
     identity = GoogleIdentity(transport, secrets, groups.credentials_ref, context.clock, groups.project)
     calls = GoogleCalls(transport, identity, context.redactor, context.clock, groups.endpoint)
-    return GcpGroups(calls, context.cluster, context.clock, groups.location, run)
+    return GcpGroups(calls, context.cluster, context.clock, groups.location, run, template=spec.instance_template)
 
 
 PLUGIN: Final = ProviderPlugin(capabilities=CAPABILITIES, build=_build, build_groups=_build_groups)

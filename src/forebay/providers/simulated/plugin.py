@@ -3,7 +3,7 @@
 from typing import Final
 
 from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.api.node_provisioner import GroupProvider
+from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.providers.base import GroupsProvider, Provider
 from forebay.providers.plugin import ProviderContext, ProviderNotServed, ProviderPlugin
 from forebay.providers.secrets import Secrets
@@ -27,7 +27,10 @@ def _build(entry: Entry, context: ProviderContext) -> Provider:
     )
 
 
-def _build_groups(groups: GroupProvider, context: ProviderContext) -> GroupsProvider:
+def _build_groups(spec: NodeProvisionerSpec, context: ProviderContext) -> GroupsProvider:
+    groups = spec.provider
+    if spec.instance_template is not None:
+        raise ProviderNotServed(f"{NAME} creates no instance groups: remove instanceTemplate.")
     if groups.endpoint is None:
         raise ProviderNotServed(f"{NAME} has the instance groups of a simulated market: set endpoint to its URL.")
     if groups.run_duration is not None:

@@ -76,6 +76,20 @@ TEMPLATE = an_object(
         ),
     ),
 )
+_NEW_GROUP = an_object(
+    ["name", "baseInstanceName", "instanceTemplate", "targetSize"],
+    name=NAME,
+    baseInstanceName=TEXT,
+    instanceTemplate=TEXT,
+    targetSize={"type": "integer", "minimum": 0},
+    updatePolicy=an_object(
+        type={"type": "string", "enum": ["OPPORTUNISTIC", "PROACTIVE"]},
+        instanceRedistributionType={"type": "string", "enum": ["NONE", "PROACTIVE"]},
+    ),
+    instanceLifecyclePolicy=an_object(
+        defaultActionOnFailure={"type": "string", "enum": ["DO_NOTHING", "REPAIR"]},
+    ),
+)
 _MANAGED_PAGE = an_object(managedInstances=a_list(MANAGED), nextPageToken=TEXT)
 _CREATE = an_object(["instances"], instances=a_list(an_object(["name"], name=NAME)))
 _DELETE = an_object(
@@ -117,6 +131,7 @@ def _of_groups(prefix, scope, *, calls):
 
     return (
         Operation(f"{prefix}get_group", "GET", one, GROUP),
+        Operation(f"{prefix}insert_group", "POST", groups, OPERATION, _NEW_GROUP, **_REQUEST),
         Operation(
             f"{prefix}list_members",
             "POST",

@@ -20,6 +20,8 @@ class GroupServer:
         self._deletions = []
         self._ids = {}
         self._group_numbers = itertools.count(1)
+        #: Machine types of templates that no group has (yet), by name.
+        self.templates = {}
         self._handles = []
 
     def add_group(self, name, instance_type, members=(), labels=None, *, at="us-central1-a", zones=(), **fields):
@@ -94,6 +96,26 @@ class GroupServer:
         return self._group_named(call).shown()
 
     on_regional_get_group = on_get_group
+
+    def on_insert_group(self, call):
+        self._check_project(call)
+        name, where = call.body["name"], call.parameters
+        template = call.body["instanceTemplate"].rpartition("/")[2]
+        if template not in self.templates:
+            raise Refused(self.refusal(404, f"The resource '{template}' was not found"))
+        if name in self.groups:
+            raise Refused(self.refusal(409, f"The resource '{name}' already exists", "alreadyExists"))
+        region = where.get("region")
+        zones = sorted({sku.zone for sku in self._skus.values() if sku.region == region}) if region else ()
+
+        def create():
+            fields = {key: call.body[key] for key in ("instanceLifecyclePolicy",) if key in call.body}
+            made = self.add_group(name, self.templates[template], at=region or where["zone"], zones=zones, **fields)
+            made.template, made.created_with = template, call.body
+
+        return self._once(call, create, "insert")
+
+    on_regional_insert_group = on_insert_group
 
     def on_list_members(self, call):
         seen = now() - timedelta(seconds=self.list_lag)
@@ -177,6 +199,11 @@ class GroupServer:
         for group in self.groups.values():
             if group.template == call.parameters["template"]:
                 return group.shown_template()
+        name = call.parameters["template"]
+        if name in self.templates:
+            of = ManagedGroup(self, "", "", self.templates[name])
+            of.template = name
+            return of.shown_template()
         raise Refused(self.refusal(404, "The template was not found"))
 
     def on_get_regional_operation(self, call):

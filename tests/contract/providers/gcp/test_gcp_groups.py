@@ -6,8 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from forebay.model.sources import FailureKind, FailureScope, InstancePhase
-from forebay.providers.base import OutcomeUnknown, QuotaReached, Unavailable
-from forebay.providers.gcp.groups import GroupPlace
+from forebay.net.transport import AnswerLost
+from forebay.providers.base import OutcomeUnknown, QuotaReached, Rejected, Unavailable
+from forebay.providers.gcp.group_place import GroupPlace
 from forebay.providers.instance_groups import InstanceGroups
 from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.test_groups import RegionalGroups, ZonalGroups
@@ -16,6 +17,19 @@ from tests.contract.providers.test_groups import RegionalGroups, ZonalGroups
 class Spot(ZonalGroups):
     def add(self):
         self.world.add_group("group", self.kind, ["first", "second"], spot=True)
+
+
+class Created(ZonalGroups):
+    """A group that does not exist, and a template that does."""
+
+    template = "gpu-nodes"
+
+    def add(self):
+        self.world.templates["gpu-nodes"] = self.kind
+
+
+class CreatedInRegion(Created):
+    location = "us-central1"
 
 
 class Attached(ZonalGroups):
@@ -231,3 +245,48 @@ async def test_requests_of_other_people_stay():
         await asyncio.sleep(20)
         await harness.provider.shrink("group", ["theirs"])
         assert "theirs" in group.requests
+
+
+@pytest.mark.parametrize("harness", [Created, CreatedInRegion])
+async def test_a_group_that_does_not_exist_is_created_from_the_template_with_its_first_members(harness):
+    async with harness().open() as made:
+        found = await made.provider.members("group")
+        assert (found.members, found.target) == ((), 0)
+        assert found.offer.instance_type == made.kind
+        assert not made.world.groups, "listing creates nothing"
+        await made.provider.shrink("group", ["nobody"])
+        await made.provider.grow("group", ["first", "second"])
+        await asyncio.sleep(30)
+        assert sorted(await made.listed()) == ["first", "second"]
+        assert made.world.groups["group"].created_with["targetSize"] == 0
+        assert made.world.groups["group"].regional is (made.location == "us-central1")
+        await made.provider.grow("group", ["third"])
+        inserts = [each for each in made.sent if each.method == "POST" and "instanceGroupManagers?" in each.url]
+        assert len(inserts) == 1
+
+
+async def test_a_group_whose_creation_was_not_answered_is_not_created_twice():
+    async with Created().open() as made:
+        answer, lost = made.world.answer, []
+
+        async def once_without_an_answer(request):
+            found = await answer(request)
+            if "instanceGroupManagers?" in request.url and not lost:
+                lost.append(request)
+                raise AnswerLost(f"{request}: sent, but the connection broke", request)
+            return found
+
+        made.world.answer = once_without_an_answer
+        with pytest.raises(OutcomeUnknown):
+            await made.provider.grow("group", ["first"])
+        await made.provider.grow("group", ["first"])
+        assert list(await made.listed()) == ["first"]
+
+
+async def test_a_template_that_does_not_exist_has_no_offer_and_creates_no_group():
+    async with Created().open() as made:
+        del made.world.templates["gpu-nodes"]
+        assert (await made.provider.members("group")).offer is None
+        with pytest.raises(Rejected):
+            await made.provider.grow("group", ["first"])
+        assert not made.world.groups
