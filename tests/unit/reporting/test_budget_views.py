@@ -5,7 +5,7 @@ from forebay.budgets.assessment import Assessor
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reporting.budget_views import FORECAST_SLICES, HISTORY_SLICES, budget_view, closest_to_quota
 from tests.unit.budgets.factories import at, budget
-from tests.unit.reporting.budget_objects import second, reported_exceeded, used
+from tests.unit.reporting.budget_objects import reported_exceeded, second, used
 
 
 def test_the_history_shows_when_in_the_window_gpus_were_used():
