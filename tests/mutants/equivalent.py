@@ -40,6 +40,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `record.state in _ENDING`",
     ): "saves work: only the rules of these states ask whether the machine is needed",
     (
+        "forebay/reconcile/group_sizing.py",
+        "without `''`",
+        'end = ends.get(instance_id(record) or "") if ends else None',
+    ): "for the type checker: an instance without an id has no end",
+    (
         "forebay/reconcile/what_runs.py",
         "without `key in asked`",
     ): "saves work: other gangs are counted and not returned",

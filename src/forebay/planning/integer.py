@@ -28,7 +28,7 @@ class _CheckCost(NamedTuple):
 
 #: The first node is solved again and again with new cuts. Measured on the programs of packing problems and limits.
 _AT_FIRST_NODE: Final = _CheckCost(3e-4, 1.5e-7, 6e-6, 5e-3)
-_LATER: Final = _CheckCost(1.5e-4, 3e-7, 0.0, 2e-3)
+_LATER: Final = _CheckCost(2.5e-4, 1.8e-7, 0.0, 2e-3)
 
 
 def quiet() -> highspy.Highs:

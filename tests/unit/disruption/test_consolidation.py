@@ -155,6 +155,17 @@ def expired(name, state=State.READY, **fields):
     return rented(name, state, pods=[running()], born=ago(hours=30), **fields)
 
 
+def test_nodes_of_an_unknown_pool_do_not_expire():
+    assert scale_down([expired("r1")], NOW, ScaleDownRules()) == ()
+
+
+def test_a_second_without_pods_is_told_and_less_is_not():
+    spans = {timedelta(seconds=1): "pods for 1s;", timedelta(seconds=0.9): "pods;"}
+    for span, told in spans.items():
+        (found,) = scale_down([rented(idle_for=span)], NOW, pool_rules(consolidate_after="0s"))
+        assert told in found.sentence
+
+
 def leaving(reason):
     return {"transitions": (Transition(state=State.DRAINING, at=ago(hours=1), reason=reason, message=""),)}
 

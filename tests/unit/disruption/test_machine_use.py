@@ -12,6 +12,7 @@ from forebay.demand.planned_pods import idle_condition
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.disruption.machine_use import MachineUse, idle_updates, machine_uses
 from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
 from forebay.model.workloads import Phase
 from tests.unit.demand.builders import NOW, ago, node, pod, record, running
 
@@ -75,6 +76,30 @@ def test_a_machine_that_is_not_in_service_gets_no_idle_condition():
     ):
         assert idle_updates([machine], NOW) == ()
         assert not machine.idle
+
+
+def booting(**fields):
+    """A rented machine that has not registered."""
+    return record("r1", State.LAUNCHED, delivers=Delivery.NODE, **{"pods": [pod()], **fields})
+
+
+def use_of(of, wanted):
+    (use,) = machine_uses([of], {}, {}, Reservations(placed={}, refused=()), [], now=NOW, wanted=lambda _: wanted)
+    return use
+
+
+def test_a_machine_that_boots_for_nobody_is_unneeded_unless_it_is_being_deleted_anyway():
+    assert use_of(booting(), wanted=False).unneeded
+    assert not use_of(booting(), wanted=True).unneeded
+    assert not use_of(booting(deleted=NOW), wanted=False).unneeded
+
+
+def test_a_machine_that_boots_and_is_wanted_again_is_not_idle_any_more():
+    unneeded = updated(use_of(booting(), wanted=False))
+    assert idle_of(unneeded)[0] is Truth.TRUE
+
+    assert idle_of(updated(use_of(unneeded.record, wanted=True), LATER))[0] is Truth.FALSE
+    assert idle_updates([use_of(booting(), wanted=True)], NOW) == (), "it was never said to be idle"
 
 
 def test_pods_that_are_expected_or_that_the_scheduler_refuses_are_found():

@@ -22,6 +22,7 @@ class Cluster:
         self.budgets = {}
         self.memory = Memory()
         self.warnings = []
+        self.reasons = {}
         for number in range(count):
             name = f"team-{number}"
             made = budget(name, labels={"team": name}, **fields)
@@ -60,6 +61,7 @@ class Cluster:
         for each in reports.decisions:
             self.write(each)
             self.warnings += [each.forecast_warning] if each.forecast_warning else []
+            self.reasons[each.name] = each.reason
         due = None if reports.requeue_at is None else (reports.requeue_at - at()).total_seconds()
         return [each.name for each in reports.decisions], due
 
@@ -173,3 +175,13 @@ def test_nobody_is_told_that_new_pods_wait_where_nothing_holds_them(missing, sen
     conditions = cluster.budgets["default", "team-0"].status.conditions
     (exceeded,) = (each for each in conditions if each.type == "QuotaExceeded")
     assert sentence in exceeded.message
+
+
+def test_a_report_gives_the_reason_of_what_is_wrong_and_else_that_nothing_is():
+    spent, fine = Cluster(1, hours="0.5"), Cluster(1)
+    for cluster in (spent, fine):
+        cluster.see(0, 3600)
+        cluster.tick(3600)
+
+    assert fine.reasons == {"team-0": "Reconciled"}
+    assert spent.reasons == {"team-0": "QuotaReached"}

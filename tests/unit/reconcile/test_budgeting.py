@@ -1,5 +1,9 @@
 """Budgets within a tick: what is reserved before pods are admitted, and which budgets are enforced."""
 
+from msgspec.structs import replace
+
+from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudgetStatus
+from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import Evict
@@ -8,6 +12,7 @@ from forebay.model.reasons import Reason
 from forebay.reconcile.budgeting import admit, assess_budgets, enforcement
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.snapshot import BudgetState, Snapshot
+from forebay.reconcile.unserved_budgets import is_served
 from tests.unit.budgets.factories import at, budget, pod
 
 
@@ -62,3 +67,34 @@ def test_a_pod_that_two_budgets_would_stop_is_stopped_once():
     (evict,) = enforced(seen(pod(started=0), budgets=twice, when=3600))
 
     assert evict.budget == ("default", "one")
+
+
+def test_until_the_ledgers_are_read_only_pods_without_a_budget_that_holds_are_admitted():
+    mine, other = pod("mine", labels={"team": "a"}), pod("other", labels={"team": "b"})
+    alerts = budget("alerts", labels={"team": "b"}, action=EnforcementAction.ALERT_ONLY)
+    unread = Snapshot(now=at(0), budgets=(budget(labels={"team": "a"}), alerts), pending=(mine, other))
+
+    found = admit(unread, assess_budgets(unread), Reservations(left=(mine, other)))
+
+    assert [each.name for each in found.pods] == ["other"]
+    assert [(each.pod.name, each.reason) for each in found.held] == [("mine", Reason.LEDGER_UNREAD)]
+
+
+def test_enforcement_says_when_a_grace_period_ends():
+    patient = budget(hours="0.5", since=at(3600), grace=120)
+    snapshot = seen(pod(started=0), budgets=[patient], when=3600)
+
+    found = enforcement(snapshot, assess_budgets(snapshot).standings, Faults())
+
+    assert (found.decisions, found.requeue_at) == ((), at(3720))
+
+
+def test_a_budget_is_served_unless_an_operator_without_budgets_says_so_on_it():
+    unserved = replace(budget(), status=GPUWorkloadBudgetStatus(conditions=(condition(Reason.BUDGETS_OFF),)))
+    served = replace(budget(), status=GPUWorkloadBudgetStatus(conditions=(condition(Reason.RECONCILED),)))
+
+    assert [is_served(each) for each in (budget(), served, unserved)] == [True, True, False]
+
+
+def condition(reason):
+    return Condition(type="Ready", status=Truth.TRUE, reason=reason, last_transition_time=at())

@@ -13,9 +13,9 @@ def used(*pieces, running=None):
     made = budget(hours="10", window=24)
     account = Account(made)
     for number, (start, end) in enumerate(pieces):
-        account.ledger.record(f"pod-{number}", _second(start), _second(end), 1000)
+        account.ledger.record(f"pod-{number}", second(start), second(end), 1000)
     if running is not None:
-        account.ledger.begin("running", _second(running), 1000, _second(0))
+        account.ledger.begin("running", second(running), 1000, second(0))
     return budget_view(made, account, Assessor(), at(0))
 
 
@@ -24,5 +24,5 @@ def reported_exceeded():
     return budget_view(budget(hours="10", since=at(-60)), None, Assessor(), at(0))
 
 
-def _second(hours):
+def second(hours):
     return int((at(hours * HOUR)).timestamp())

@@ -1,9 +1,11 @@
 """Usage, history and forecast of a budget."""
 
+from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
-from forebay.reporting.budget_views import FORECAST_SLICES, HISTORY_SLICES, budget_view
+from forebay.reconcile.snapshot import BudgetState, Snapshot
+from forebay.reporting.budget_views import FORECAST_SLICES, HISTORY_SLICES, budget_view, closest_to_quota
 from tests.unit.budgets.factories import at, budget
-from tests.unit.reporting.budget_objects import reported_exceeded, used
+from tests.unit.reporting.budget_objects import reported_exceeded, second, used
 
 
 def test_the_history_shows_when_in_the_window_gpus_were_used():
@@ -36,3 +38,16 @@ def test_a_quota_that_cannot_be_read_is_named_instead_of_hiding_every_budget():
 
     assert (view.quota, view.burn, view.history) == (None, "", [])
     assert view.error.startswith('"lots" is not a Kubernetes quantity')
+
+
+def test_the_budgets_nearest_to_their_quota_come_first_and_those_that_are_used_up_before_them():
+    hours = {"half": "4", "most": "2.5", "spent": "1", "little": "100"}
+    budgets = [budget(name, hours=quota, labels={"team": name}) for name, quota in hours.items()]
+    accounts = Accounts()
+    for each in budgets:
+        accounts.open(each, at()).ledger.record("pod", second(-3), second(-1), 1000)
+    assessor = Assessor()
+    state = BudgetState(accounts=accounts, assessor=assessor)
+    snapshot = Snapshot(now=at(0), budgets=tuple(budgets), budget_state=state)
+
+    assert [each.name for each in closest_to_quota(snapshot, assessor, 3)] == ["spent", "most", "half"]

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
 from forebay.reporting.cluster_view import EventLine, Leader, cluster_now
@@ -48,6 +50,13 @@ def test_a_waiting_pod_shows_the_instance_that_launches_else_its_condition_or_ev
     ]
 
 
+@pytest.mark.parametrize("state", [S.DRAINING, S.TERMINATING, S.GONE])
+def test_a_pod_does_not_wait_for_an_instance_that_is_leaving(state):
+    found = fields(waiting=[pod("a")], records=[record("m2", state, pods=("a",))])
+
+    assert found["waiting"][0].reason.startswith("Unschedulable: ")
+
+
 def test_gpus_are_counted_as_allocatable_and_as_requested_by_bound_pods():
     found = fields(nodes=[node(), node("m2", ready=False)], pods=[running(gpus=2), pod()])
 
@@ -81,6 +90,7 @@ def test_the_leader_is_named_or_why_there_is_none():
 
     assert text([leader()]) == "host_1 in namespace forebay-system, renewed 1s ago"
     assert "host_1 has not renewed its lease for 60s" in text([leader(renewed=60)])
+    assert "renewed 15s ago" in text([leader(renewed=15)]), "a lease lasts until the end of its time"
     assert "the last leader released its lease 1s ago" in text([leader(holder="")])
     assert "start one with forebay run --namespace forebay-system" in text([])
     assert "Leases of that name are in: default; if your operator runs in one of these" in text([], "default")
