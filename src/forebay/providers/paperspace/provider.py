@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -30,6 +31,7 @@ from forebay.providers.base import (
     OutcomeUnknown,
     ProviderError,
     Rejected,
+    Unavailable,
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
 from forebay.providers.cloud_frame import checked, require_regions
@@ -82,6 +84,8 @@ _DISK_GIB: Final = 93
 #: Templates for a class that names none, the first that runs on the machine type: with NVIDIA's driver, then without.
 _USUAL_TEMPLATES: Final = ("ML-in-a-Box", "Ubuntu 22.04", "Ubuntu")
 _MOST_AT_ONCE: Final = 8
+#: Seconds after which a question about one type is asked again: there are dozens, and all must be answered.
+_RETRIES: Final = (0.2, 0.5, 1.0, 2.0)
 
 
 class PaperspaceProvider:
@@ -122,6 +126,11 @@ class PaperspaceProvider:
         turns = asyncio.Semaphore(_MOST_AT_ONCE)
 
         async def available(listed: ListedType, region: str) -> bool:
+            for pause in _RETRIES:
+                with suppress(Unavailable):
+                    async with turns:
+                        return await self._available(listed.name, region)
+                await asyncio.sleep(pause)
             async with turns:
                 return await self._available(listed.name, region)
 

@@ -1,6 +1,7 @@
 """What is special to Paperspace, beyond the contract of all providers."""
 
 import asyncio
+import random
 
 import msgspec
 import pytest
@@ -71,9 +72,19 @@ async def test_a_refused_key_is_tried_once_and_not_for_every_type():
     assert len(lone.world.calls) == 1
 
 
-async def test_one_failed_answer_makes_the_offers_an_error():
+async def test_a_failed_answer_about_one_type_is_asked_for_again():
     lone = harness()
-    lone.world.script("availability", None, None, market_faults.server_error(500))
+    async with lone.open():
+        whole = await lone.provider.offers()
+        rng = random.Random(1)
+        faults = [market_faults.server_error(503) if rng.random() < 0.2 else None for _ in range(60)]
+        lone.world.script("availability", *faults)
+        assert await lone.provider.offers() == whole
+
+
+async def test_a_type_of_which_nothing_can_be_learned_makes_the_offers_an_error():
+    lone = harness()
+    lone.world.script("availability", *[market_faults.server_error(500)] * 400)
     async with lone.open():
         with pytest.raises(Unavailable):
             await lone.provider.offers()
