@@ -108,6 +108,11 @@ check: env ## format, lint, types, contracts, generated files up to date
 	@$(BIN)/mypy
 	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@$(MAKE) --no-print-directory generate OPTS=--check
+	@$(BIN)/python -m tests.dependency_audit
+
+.PHONY: audit
+audit: env ## ask osv.dev about known vulnerabilities of the locked dependencies (also part of check)
+	@$(BIN)/python -m tests.dependency_audit
 
 .PHONY: format
 format: env ## format the code and apply safe lint fixes
