@@ -7,7 +7,7 @@ from forebay.demand.reservation import Reservations
 from forebay.embedded.api import kinds
 from forebay.reconcile.saved_snapshot import load_snapshot, save_snapshot
 from forebay.reconcile.unmet_demand import assess_demand, reserve_existing
-from forebay.reporting.defragmentation import planned_moves
+from forebay.reporting.defragmentation import planned_moves, unmoved_notes
 from tests.engine.group_world import change, provision, sizes, tainted
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.test_instance_groups import SKU, group
@@ -87,11 +87,16 @@ async def test_pods_stay_while_a_pod_disruption_budget_keeps_them_or_no_node_wou
             before = await half_used_nodes(cloud, 2)
             await asyncio.sleep(1800)
             assert [running(cloud, f"app-{index}")[0] for index in range(2)] == before
+            (note,) = unmoved_notes(await seen(cloud.world), ())
+            assert note.startswith("NodeProvisioner pool is to be defragmented, and no node can be freed: pool-")
+            assert note.count("PodDisruptionBudget default/keep-app-") == 2
             # The freed node would be kept ready, and nothing be won.
             change(cloud, minUnutilizedGPUNodes=1, maxNodes=2)
             cloud.store.delete(kinds.DISRUPTION_BUDGET_KIND, "default", "keep-app-0")
             await asyncio.sleep(1800)
             assert [running(cloud, f"app-{index}")[0] for index in range(2)] == before
+            (note,) = unmoved_notes(await seen(cloud.world), ())
+            assert note.endswith("no node can be freed: its groups would not need fewer nodes.")
             change(cloud, minUnutilizedGPUNodes=0, maxNodes=2)
             await until(lambda: len(used(cloud, 2)) == 1 and sizes(cloud)[0] == 1, 1200)
 
@@ -108,6 +113,8 @@ async def test_pods_of_jobs_are_not_moved():
             await asyncio.sleep(2000)
             assert sizes(cloud) == (2, 2, 2, 0)
             assert not moves(cloud)
+            (note,) = unmoved_notes(await seen(cloud.world), ())
+            assert "must not be moved: of a Job, without a controller, or annotated" in note
 
 
 async def test_empty_nodes_that_are_kept_ready_are_avoided_while_pods_move():

@@ -12,6 +12,7 @@ from forebay.lifecycle.moving import MOVE_RETRY
 from forebay.lifecycle.steps import WriteStatus
 from forebay.lifecycle.transitions import cause, transition
 from forebay.model.reasons import Reason
+from forebay.model.spans import human
 from forebay.model.workloads import Pod, pod_names
 from forebay.reconcile.decisions import SyncNode
 from forebay.reconcile.group_growth import SizedProvisioner
@@ -54,7 +55,11 @@ def free_node(members: Sequence[SizedMember], use: GroupUse, rules: SizingRules,
         return None
     usable = [each for each in members if each.usable and each.node is not None and each.ends is None]
     used = {each.node.name for each in usable if each.node is not None and not each.node.empty}
-    looked_at = [each for each in usable if _may_be_freed(each, snapshot)]
+    looked_at = [
+        each
+        for each in usable
+        if each.used and snapshot.pods_by_node.get(each.record.node_name or "") and kept_because(each, snapshot) is None
+    ]
     for member in sorted(looked_at, key=lambda each: _gpus_in_use(each, snapshot))[:_MOST_LOOKS]:
         pods = movable_pods(snapshot, [member.record])
         room = RoomElsewhere(snapshot, [member.record], among=used)
@@ -106,20 +111,22 @@ def _all_members(provisioner: str, snapshot: Snapshot) -> Iterator[GPUInstance]:
             yield record
 
 
-def _may_be_freed(member: SizedMember, snapshot: Snapshot) -> bool:
-    """Whether all pods of the node may be moved, and nothing speaks against it."""
+def kept_because(member: SizedMember, snapshot: Snapshot) -> str | None:
+    """Why the pods of a node in use stay where they are, wherever there is room, as a clause; None: they may move."""
     node, record = member.node, member.record
-    if node is None or node.empty or node.held or node.delete_at is not None or not member.used:
-        return False
+    if node is None or not member.usable or node.held or node.delete_at is not None or member.ends is not None:
+        return "it is held, tainted, about to end or not Ready"
     pods = snapshot.pods_by_node.get(node.name, ())
-    last = moved_at(record)
-    return (
-        bool(pods)
-        and (last is None or snapshot.now >= last + MOVE_RETRY)
-        and all(may_be_moved(pod) and pod.deleted is None for pod in pods)
-        and not looks_at_other_pods(pods)
-        and eviction_refused(pods, snapshot.pod_disruption_budgets) is None
-    )
+    if (last := moved_at(record)) is not None and snapshot.now < last + MOVE_RETRY:
+        return f"its pods did not leave when they were to move, less than {human(MOVE_RETRY)} ago"
+    staying = [pod for pod in pods if not may_be_moved(pod)]
+    if staying:
+        return f"{pod_names(staying)} must not be moved: of a Job, without a controller, or annotated"
+    if looks_at_other_pods(pods):
+        return "its pods have rules about other pods"
+    if any(pod.deleted is not None for pod in pods):
+        return "pods are just leaving it"
+    return eviction_refused(pods, snapshot.pod_disruption_budgets)
 
 
 def _gpus_in_use(member: SizedMember, snapshot: Snapshot) -> tuple[int, str]:

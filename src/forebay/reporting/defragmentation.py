@@ -1,6 +1,7 @@
 """Defragmentation as a dry run: which nodes of NodeProvisioners could be freed, and where their pods would go."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -10,10 +11,16 @@ from forebay.demand.reservation import Reservations
 from forebay.lifecycle.group_members import members_of
 from forebay.model.sources import Capabilities, Delivery, Source
 from forebay.model.workloads import Pod
-from forebay.reconcile.defragmenting import NodeMove, free_node
+from forebay.reconcile.defragmenting import NodeMove, free_node, kept_because
 from forebay.reconcile.group_growth import SizedProvisioner, provisioner_source
 from forebay.reconcile.group_sizing import group_use, sized_members, sizing_rules
+from forebay.reconcile.member_rotation import SizedMember
 from forebay.reconcile.snapshot import Snapshot
+from forebay.sizing.defragmentation import is_saved_by_moving
+
+#: Pods move from one node in use to another.
+_FEWEST: Final = 2
+_MOST_NAMED: Final = 3
 
 
 class PlannedMove(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +49,37 @@ def planned_moves(snapshot: Snapshot, reservations: Reservations) -> list[Planne
     return found
 
 
+def unmoved_notes(snapshot: Snapshot, moves: Iterable[PlannedMove]) -> list[str]:
+    """Why nothing moves, for each NodeProvisioner that is to be defragmented and has no node to free."""
+    moving = {each.provisioner for each in moves}
+    return [
+        f"NodeProvisioner {each.metadata.name} is to be defragmented, and no node can be freed: "
+        f"{_why_none(each, snapshot)}."
+        for each in sorted(snapshot.provisioners, key=lambda each: each.metadata.name)
+        if each.spec.defragment and each.metadata.name not in moving
+    ]
+
+
+def _why_none(each: NodeProvisioner, snapshot: Snapshot) -> str:
+    members = [member for member in _members(each, snapshot, ()) if member.used]
+    if len(members) < _FEWEST:
+        return f"{len(members)} of its nodes are in use"
+    why = [
+        f"{member.record.node_name}: {kept_because(member, snapshot) or 'its pods have no room on other nodes in use'}"
+        for member in members
+    ]
+    if not is_saved_by_moving(group_use(_members(each, snapshot, ()), 0), sizing_rules(each.spec)):
+        return "its groups would not need fewer nodes"
+    more = f"; and {len(why) - _MOST_NAMED} more" if len(why) > _MOST_NAMED else ""
+    return f"{'; '.join(why[:_MOST_NAMED])}{more}"
+
+
 def _next_move(each: NodeProvisioner, snapshot: Snapshot, reserved: Iterable[str]) -> NodeMove | None:
+    members = _members(each, snapshot, reserved)
+    return free_node(members, group_use(members, 0), sizing_rules(each.spec), snapshot)
+
+
+def _members(each: NodeProvisioner, snapshot: Snapshot, reserved: Iterable[str]) -> tuple[SizedMember, ...]:
     key = provisioner_source(each)
     sized = SizedProvisioner(
         provisioner=each,
@@ -53,8 +90,7 @@ def _next_move(each: NodeProvisioner, snapshot: Snapshot, reserved: Iterable[str
         offers={},
         cooling={},
     )
-    members = tuple(sized_members(sized, snapshot, set(reserved), {}))
-    return free_node(members, group_use(members, 0), sizing_rules(each.spec), snapshot)
+    return tuple(sized_members(sized, snapshot, set(reserved), {}))
 
 
 def _planned(each: NodeProvisioner, move: NodeMove) -> PlannedMove:

@@ -67,7 +67,7 @@ def read_input(arguments: argparse.Namespace, settings: Settings) -> "PlanInput"
 
 
 def report(given: "PlanInput", supposed: list[str]) -> "Report":
-    from forebay.reporting.defragmentation import planned_moves
+    from forebay.reporting.defragmentation import planned_moves, unmoved_notes
     from forebay.reporting.plans import Report, plan_report, what_if_report
     from forebay.reporting.what_if import WhatIfError, dry_run, parse_supposition, suppose
 
@@ -79,7 +79,7 @@ def report(given: "PlanInput", supposed: list[str]) -> "Report":
     found = dry_run(given.snapshot)
     plan, moves = plan_report(found), planned_moves(given.snapshot, found.reservations)
     what_if = what_if_report(supposed, plan, plan_report(dry_run(*there))) if there is not None else None
-    notes = [*given.notes, *_notes(given.snapshot)]
+    notes = [*given.notes, *_notes(given.snapshot), *unmoved_notes(given.snapshot, moves)]
     return Report(where=given.where, now=given.snapshot.now, plan=plan, what_if=what_if, moves=moves, notes=notes)
 
 
