@@ -79,10 +79,24 @@ def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
 
     namespace = namespace_of(arguments)
     roles = rbac_manifests(
-        namespace, secrets_of(arguments), budgets=arguments.budgets == "on", offload=arguments.offload == "on"
+        namespace,
+        secrets_of(arguments),
+        budgets=arguments.budgets == "on",
+        offload=arguments.offload == "on",
+        read_only=arguments.read_only,
     )
-    print_documents([*roles, *join_manifests(namespace)])
+    # Nothing joins in a dry run.
+    print_documents(roles if arguments.read_only else [*roles, *join_manifests(namespace)])
     return 0
+
+
+def _add_printed_rbac_options(parser: argparse.ArgumentParser) -> None:
+    add_rbac_options(parser)
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="only permissions to get, list and watch, which is all that `forebay run --dry-run` needs",
+    )
 
 
 def add_install_options(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +206,7 @@ COMMAND = Command(
             summary="print the operator's namespace, ServiceAccount and RBAC",
             description="Print the operator's namespace, its ServiceAccount and its least-privilege RBAC:\n\n"
             "  forebay manifests rbac | kubectl apply -f -",
-            options=add_rbac_options,
+            options=_add_printed_rbac_options,
             run=print_rbac,
             uses_settings=False,
         ),

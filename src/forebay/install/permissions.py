@@ -4,7 +4,7 @@
 request is refused, and no permission is unused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,8 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
         names = {"resourceNames": list(self.names)} if self.names else {}
         return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs), **names}
 
+
+_READS: Final = ("get", "list", "watch")
 
 #: In the whole cluster (ClusterRole).
 CLUSTER_PERMISSIONS: Final = (
@@ -314,9 +316,16 @@ UNINSTALL_NAMESPACE_PERMISSIONS: Final = (
 
 
 def rbac_manifests(
-    namespace: str = OPERATOR_NAMESPACE, secrets: Sequence[str] = (), *, budgets: bool = True, offload: bool = False
+    namespace: str = OPERATOR_NAMESPACE,
+    secrets: Sequence[str] = (),
+    *,
+    budgets: bool = True,
+    offload: bool = False,
+    read_only: bool = False,
 ) -> list[dict[str, Any]]:
     """Namespace, ServiceAccount, roles and role bindings of the operator, which may read these Secrets only.
+
+    `read_only`: for a dry run, which changes nothing and so needs no permission to.
 
     `budgets`: whether the operator serves GPUWorkloadBudgets; one that runs with `--budgets off` needs less. `offload`:
     whether Jobs may run remotely, for which it needs more.
@@ -328,6 +337,8 @@ def rbac_manifests(
         *REVIEW_PERMISSIONS,
     )
     at_home = (*NAMESPACE_PERMISSIONS, *((secrets_permission(secrets),) if secrets else ()))
+    if read_only:
+        everywhere, at_home = _reading(everywhere), _reading(at_home)
     api = "rbac.authorization.k8s.io/v1"
     group = api.partition("/")[0]
     labels = {"app.kubernetes.io/name": OPERATOR_NAME}
@@ -354,6 +365,15 @@ def rbac_manifests(
         manifest(api, "Role", namespaced=True, rules=[each.rule() for each in at_home]),
         binding("RoleBinding", "Role", namespaced=True),
     ]
+
+
+def _reading(permissions: Iterable[Permission]) -> tuple[Permission, ...]:
+    """What of the permissions only reads."""
+    found = (
+        msgspec.structs.replace(each, verbs=tuple(verb for verb in each.verbs if verb in _READS))
+        for each in permissions
+    )
+    return tuple(each for each in found if each.verbs)
 
 
 def reader_roles(name: str = OPERATOR_NAME) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from forebay.api.names import OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.cli import main
 from forebay.install.crds import custom_resource_definitions
 from forebay.install.manifests import IMAGE, install_manifests
+from forebay.install.permissions import rbac_manifests
 
 
 def printed(capsys, *options):
@@ -104,3 +105,26 @@ def test_without_budgets_no_permission_and_no_policy_of_theirs_is_printed(capsys
     assert {"name": "FOREBAY_BUDGETS", "value": "off"} in container["env"]
     main(["manifests", "install", "--budgets", "off"])
     assert capsys.readouterr().err == ""
+
+
+def test_a_dry_run_needs_permissions_to_read_and_no_others():
+    full, reading = (
+        {
+            (group, resource)
+            for each in rbac_manifests("forebay-system", ("keys",), read_only=read_only)
+            if each["kind"] in {"Role", "ClusterRole"}
+            for rule in each["rules"]
+            if "nonResourceURLs" not in rule and not {"list", "watch", "get"}.isdisjoint(rule["verbs"])
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+        for read_only in (False, True)
+    )
+    verbs = {
+        verb
+        for each in rbac_manifests("forebay-system", ("keys",), read_only=True)
+        for rule in each.get("rules", ())
+        for verb in rule["verbs"]
+    }
+    assert verbs == {"get", "list", "watch"}
+    assert reading == full
