@@ -6,7 +6,7 @@ from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Check, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock
-from forebay.providers.base import Unavailable
+from forebay.providers.base import BadCredentials, Unavailable
 from forebay.providers.plugin import ProviderNotServed
 
 BOX = Instance(id="box", phase=InstancePhase.RUNNING)
@@ -185,4 +185,30 @@ async def test_equal_listings_are_one_object():
     later = sources.states()["", "webhook"].listing
     assert later.asked > first.asked
     assert later.found is first.found
+    await sources.close()
+
+
+async def test_offers_that_are_not_known_yet_are_asked_for_again_soon_and_ever_more_rarely():
+    away = Unavailable("The cloud is away.")
+    provider = Scripted(offers=[*[away] * 4, (offer(),), away])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(1)
+    assert sources.states()["", "webhook"].offers is None
+    # 2, 4, 8 and 16 seconds between them, where all would be four minutes otherwise.
+    await asyncio.sleep(29.5)
+    assert sources.states()["", "webhook"].offers == (offer(),)
+    await asyncio.sleep(600)
+    assert sources.states()["", "webhook"].offers == (offer(),), "what was known before stays so"
+    await sources.close()
+
+
+async def test_a_refused_key_is_not_tried_more_often():
+    provider = Scripted(offers=[BadCredentials("The key is refused."), (offer(),)])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(provider.capabilities().offers_poll.total_seconds() - 1)
+    assert sources.states()["", "webhook"].offers is None
+    await asyncio.sleep(2)
+    assert sources.states()["", "webhook"].offers == (offer(),)
     await sources.close()

@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from forebay.model.sources import Check, Listing, Offer, Source, SourceKey
-from forebay.providers.base import Provider, ProviderError
+from forebay.providers.base import Provider, ProviderError, Unavailable
 from forebay.providers.plugin import ProviderNotServed
 
 log = structlog.get_logger(__name__)
@@ -25,6 +25,8 @@ CHECK_RETRY: Final = 60.0
 _CHECKED_EVERY: Final = 10
 #: Seconds after which a call counts as failed.
 CALL_TIMEOUT: Final = 60.0
+#: Seconds from a provider's first failure to tell its offers to the next try; twice as long after each.
+OFFERS_RETRY: Final = 2.0
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +141,9 @@ class _PolledSource:
         self._listing: Listing | None = None
         self._offers: tuple[Offer, ...] | None = None
         self._errors: dict[str, str] = {}
+        #: Calls that failed the last time because the provider did not answer, or had trouble of its own.
+        self._out_of_reach: set[str] = set()
+        self._offers_retry = OFFERS_RETRY
         self._check: Check | None = None
         self._fast = False
         self._poll_now = asyncio.Event()
@@ -192,11 +197,15 @@ class _PolledSource:
             try:
                 await once()
             except (ProviderError, TimeoutError) as error:
+                self._out_of_reach.discard(call)
+                if _is_passing(error):
+                    self._out_of_reach.add(call)
                 self._failed(call, error)
             except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be polled again)
                 self._crashed(call, fault)
             else:
                 self._errors.pop(call, None)
+                self._out_of_reach.discard(call)
             await pause()
 
     async def _read_offers(self) -> None:
@@ -207,7 +216,12 @@ class _PolledSource:
             self._wake()
 
     async def _until_next_offers(self) -> None:
-        await asyncio.sleep(self._capabilities.offers_poll.total_seconds())
+        """Waits; not for long where nothing is known yet, and the provider was only out of reach."""
+        pause = self._capabilities.offers_poll.total_seconds()
+        if self._offers is None and "offers" in self._out_of_reach:
+            pause = min(pause, self._offers_retry)
+            self._offers_retry *= 2
+        await asyncio.sleep(pause)
 
     async def _list_instances(self) -> None:
         self._poll_now.clear()
@@ -270,6 +284,11 @@ class _PolledSource:
         self._errors[call] = sentence
         self._wake()
         return True
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether the provider may answer a moment later: it has refused nothing."""
+    return isinstance(error, Unavailable | TimeoutError)
 
 
 def _log_keys(key: SourceKey) -> dict[str, str]:
