@@ -1,17 +1,22 @@
 """What users install, on a real API server: by Helm and by kubectl; then the operator under exactly that account."""
 
+import asyncio
 import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import pytest
 import yaml
 
 from forebay.api.kinds import KINDS
 from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
+from forebay.simulate.power import Powered
 from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
+from tests.cluster.powered import gpu_pod, power_api
 from tests.rig import Rig, RigFailed, Tier
 from tests.rig.binaries import pinned_version
 from tests.unit.deploy import helm as chart
@@ -32,6 +37,39 @@ EVERY_CHOICE = {
     "podAnnotations": {"example.com/a": "b"},
     "service": {"annotations": {"prometheus.io/scrape": "true"}},
 }
+
+
+MACHINES = (Powered(name="gpu-worker-1", gpus=4, boot=1), Powered(name="gpu-worker-2", gpus=8, boot=1))
+
+
+def unschedulable_pod(rig: Rig, name: str, gpus: int) -> None:
+    """A pod of which a scheduler has said that no node fits it; there is none here."""
+    namespace = "/api/v1/namespaces/default"
+    with contextlib.suppress(RigFailed):  # a service account controller may have been faster
+        rig.call("POST", f"{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    rig.call("POST", f"{namespace}/pods", gpu_pod(name, gpus))
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/0 nodes are available",
+        "lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    made = rig.call("GET", f"{namespace}/pods/{name}")
+    made["status"] = {**made["status"], "conditions": [condition]}
+    rig.call("PUT", f"{namespace}/pods/{name}/status", made)
+
+
+def make_ready(rig: Rig, name: str) -> None:
+    """What the kubelet of the machine reports and the node lifecycle controller does; neither runs on this rig."""
+    node = rig.call("GET", f"/api/v1/nodes/{name}")
+    node["spec"]["taints"] = [
+        each for each in node["spec"].get("taints", ()) if each["key"] != "node.kubernetes.io/not-ready"
+    ]
+    node = rig.call("PUT", f"/api/v1/nodes/{name}", node)
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
+    node["status"] = {**node["status"], "conditions": [condition]}
+    rig.call("PUT", f"/api/v1/nodes/{name}/status", node)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +108,12 @@ def variables(deployment: dict) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
 
-async def lead(rig: Rig, namespace: str, name: str = OPERATOR_NAME) -> OperatorProcess:
+async def lead(
+    rig: Rig,
+    namespace: str,
+    name: str = OPERATOR_NAME,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
+) -> OperatorProcess:
     """What the Deployment's pod would do: its environment, its account's token, and no more. Ends as a pod ends."""
     deployment = rig.call("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
@@ -92,6 +135,8 @@ async def lead(rig: Rig, namespace: str, name: str = OPERATOR_NAME) -> OperatorP
             return lease["spec"].get("holderIdentity") == identity
 
         await until(leads, "the operator leads")
+        if meanwhile is not None:
+            await meanwhile()
         await operator.leave()
     finally:
         operator.stop()
@@ -113,12 +158,46 @@ async def test_the_operator_leads_under_the_account_that_helm_installed(bare):
             kubectl(bare, "delete", "--all", f"{kind}admissionpolicybindings,{kind}admissionpolicies")
     deployment = f"/apis/apps/v1/namespaces/gpus/deployments/{name}"
     install = [name, str(chart.CHART), "--namespace", "gpus"]
-    notes = helm(bare, "install", *install, "--create-namespace", values=chart.PREDECESSORS_VALUES)
-    assert f"kubectl -n gpus get lease {OPERATOR_LEASE}" in notes
-    assert "gpu-worker-2 (8 GPUs)" in notes
+    async with power_api(bare, MACHINES, look_for_pods=False) as (power, switches):
+        groups = [
+            each
+            | {
+                "scaleUpEndpoint": f"{switches}/{each['name']}/start",
+                "scaleDownEndpoint": f"{switches}/{each['name']}/stop",
+            }
+            for each in chart.PREDECESSORS_VALUES["nodeGroups"]
+        ]
+        values = {**chart.PREDECESSORS_VALUES, "nodeGroups": groups}
+        notes = helm(bare, "install", *install, "--create-namespace", values=values)
+        assert f"kubectl -n gpus get lease {OPERATOR_LEASE}" in notes
+        assert "gpu-worker-2 (8 GPUs)" in notes
 
-    operator = await lead(bare, "gpus", name)
+        async def first_pod() -> None:
+            """A pod that waits for four GPUs is served by the machine that has as many."""
+            await asyncio.to_thread(unschedulable_pod, bare, "first", 4)
+
+            async def registered() -> bool:
+                try:
+                    await asyncio.to_thread(make_ready, bare, "gpu-worker-1")
+                except RigFailed:
+                    return False
+                return True
+
+            await until(registered, "the first machine has been powered on and registers")
+
+            async def ready() -> bool:
+                path = "/apis/forebay.dev/v1alpha1/gpuinstances"
+                found = (await asyncio.to_thread(bare.call, "GET", path))["items"]
+                states = {each["metadata"]["name"]: each.get("status", {}).get("state") for each in found}
+                return states == {"gpu-worker-1": "Ready"}
+
+            await until(ready, "the first machine is Ready")
+            assert [call.machine for call in power.calls if call.asked == "start"] == ["gpu-worker-1"]
+
+        operator = await lead(bare, "gpus", name, meanwhile=first_pod)
     assert operator.said("machine skipped") == []
+    bare.call("DELETE", "/api/v1/namespaces/default/pods/first?gracePeriodSeconds=0")
+    bare.call("DELETE", "/api/v1/nodes/gpu-worker-1")
 
     # A pod of that template is let in where the strictest of the Pod Security Standards is enforced.
     bare.call("POST", "/api/v1/namespaces", {"metadata": {"name": "strict", "labels": RESTRICTED}})
