@@ -74,6 +74,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `budget.duration is None`",
     ): "for the type checker: the CRD refuses a schedule without a duration",
     (
+        "forebay/disruption/node_budgets.py",
+        "without `budget.schedule is None`",
+    ): "for the type checker: the CRD refuses a duration without a schedule",
+    (
         "forebay/planning/planner.py",
         "sorted -> list",
         "sorted((cap.resources or {}).items()),",
