@@ -58,6 +58,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `not (anti_affinity or self.anti_affinity)`",
     ): "saves work: without any anti-affinity none is violated",
     (
+        "forebay/demand/best_fit.py",
+        "index in ineligible or index in too_small -> index in ineligible and index in too_small",
+    ): "saves work: `fits` looks at what was found to be too small again",
+    (
         "forebay/demand/startup_taint.py",
         "without `self.anti_affinity or has_anti_affinity(pod)`",
     ): "saves work: without any anti-affinity none is violated",
@@ -69,6 +73,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "forebay/disruption/node_budgets.py",
         "without `budget.duration is None`",
     ): "for the type checker: the CRD refuses a schedule without a duration",
+    (
+        "forebay/disruption/node_budgets.py",
+        "without `budget.schedule is None`",
+    ): "for the type checker: the CRD refuses a duration without a schedule",
     (
         "forebay/planning/planner.py",
         "sorted -> list",

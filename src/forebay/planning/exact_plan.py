@@ -168,9 +168,7 @@ def _from_program(
         for n, most in enumerate(candidate_group.most)
         if most
     }
-    limited = frozenset(
-        number for n, number in number_of.items() if left[number] and groups[number].rules and n in open_groups
-    )
+    limited = frozenset(number for n, number in number_of.items() if groups[number].rules and n in open_groups)
     expected = packer.expected(solution)
     return msgspec.structs.replace(demand, groups=tuple(groups)), PartialPlan(
         tuple(bought), tuple(left), expected, packer.score(solution), min(result.bound, expected), inventory, limited

@@ -6,7 +6,7 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.demand.assessment import not_demand
 from forebay.demand.bound_pods import waiting_for_their_machine
 from forebay.model.fit import misfit
-from forebay.model.workloads import Phase
+from forebay.model.workloads import Owner, Phase
 from tests.unit.demand.builders import NOW, ago, node, pod, record, running
 
 BOUND = pod(node="n1", node_selector={"zone": "elsewhere"})
@@ -58,8 +58,9 @@ def test_a_machine_that_is_launching_or_gone_is_still_waited_for():
         pod(node="n1", deleted=NOW),
         pod(node="n1", phase=Phase.SUCCEEDED),
         pod(node="n1", started=ago(minutes=1)),
+        pod(node="n1", owner=Owner("DaemonSet", "dcgm", "uid-dcgm")),
     ],
-    ids=["running", "deleted", "ended", "started"],
+    ids=["running", "deleted", "ended", "started", "of a DaemonSet"],
 )
 def test_only_pods_that_wait_to_start_count(other):
     assert found(other) == ()

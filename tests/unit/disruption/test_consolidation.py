@@ -242,6 +242,25 @@ def test_an_expired_node_is_drained_whatever_runs_on_it():
     assert "26h old, past its pool's expireAfter of 24h" in found[0].sentence
 
 
+def unneeded(idle_for, **fields):
+    """A rented machine that boots, and that nobody needs any more."""
+    conditions = idle_since(NOW - idle_for)
+    booting = record("r1", State.LAUNCHED, delivers=Delivery.NODE, pool="pool", conditions=conditions, **fields)
+    booting = replace(booting, spec=replace(booting.spec, purpose=Purpose.PODS))
+    return MachineUse(record=booting, node=None, wanted=False)
+
+
+def test_a_machine_that_boots_for_nobody_goes_after_consolidate_after():
+    rules = pool_rules(consolidate_after="5m")
+
+    assert scale_down([unneeded(timedelta(minutes=4))], NOW, rules) == ()
+    assert next_scale_down([unneeded(timedelta(minutes=4))], NOW, rules) == NOW + timedelta(minutes=1)
+    (found,) = scale_down([unneeded(timedelta(minutes=6))], NOW, rules)
+    assert "still boots, but none of its pods has been pending for 6m, and no pod needs it" in found.sentence
+    (found,) = scale_down([unneeded(timedelta(0))], NOW, pool_rules(consolidate_after="0s"))
+    assert "none of its pods has been pending, and no pod needs it" in found.sentence
+
+
 def test_idle_nodes_go_beside_expired_ones():
     rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
     assert names(scale_down([expired("old"), rented("idle")], NOW, rules)) == ["idle", "old"]

@@ -17,3 +17,21 @@ def test_a_machine_may_have_a_boot_deadline_of_its_own():
 
     assert deadline(None) == timedelta(minutes=15)
     assert deadline(timedelta(minutes=40)) == timedelta(minutes=40)
+
+
+def test_a_provider_that_says_nothing_of_itself_can_do_nothing_special_and_gets_the_usual_time():
+    plain = Capabilities(deliveries=(Delivery.NODE,))
+
+    can = {name for name in plain.__struct_fields__ if getattr(plain, name) is True}
+    assert can == set()
+    assert (plain.settle_time, plain.launch_deadline, plain.join_deadline, plain.gpu_deadline) == tuple(
+        timedelta(minutes=each) for each in (2, 10, 15, 10)
+    )
+    assert (plain.call_timeout, plain.launch_interval, plain.max_calls) == (timedelta(minutes=1), timedelta(0), 16)
+    assert [each.total_seconds() for each in (plain.poll, plain.fast_poll, plain.offers_poll)] == [30, 2, 60]
+
+
+def test_an_offer_that_says_no_more_is_never_reclaimed_and_of_unknown_stock():
+    plain = Offer(provider="cloud", instance_type="a", price=UsdPerHour("1"), allocatable=Resources())
+
+    assert (plain.reclaims_per_million_hours, plain.stock, plain.spot, plain.gpu_count) == (0, None, False, 0)

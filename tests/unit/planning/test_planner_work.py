@@ -163,6 +163,16 @@ def test_a_part_of_the_work_is_spent_from_the_whole():
     assert not whole.is_late()
 
 
+def test_what_is_kept_of_the_work_stays_whoever_spends_the_rest():
+    whole = Work.within(10.0, frozen)
+    most, half = whole.keeping(3.0), whole.part(0.5)
+
+    whole.spend(6.0)
+
+    assert most.left() == pytest.approx(1.0)
+    assert half.left() == pytest.approx(-1.0)
+
+
 def test_pods_that_are_spread_share_nodes_with_those_that_must_be_there():
     # Each zone gets two of the large workload, half of a node of four; the small ones then cost nothing there.
     cheap = candidate(1, "0.5", name="single", zone="d", stock=1)

@@ -1,0 +1,43 @@
+"""What budgets learn of pods that start, end and go while nobody reads, or while somebody does."""
+
+from forebay.engine.pod_changes import PodChanges
+from tests.unit.demand.builders import NOW, ago, pod, running
+
+
+def taken(changes):
+    return [(each.pod.name, each.deleted) for each in changes.take()]
+
+
+def test_while_somebody_reads_every_state_and_every_deletion_is_kept_once():
+    changes = PodChanges(lambda: NOW)
+    changes.followed = True
+    waiting, started = pod("a"), running("a", started=ago(minutes=1))
+
+    changes.add(waiting)
+    changes.change(waiting, started)
+    changes.change(started, None)
+
+    assert taken(changes) == [("a", False), ("a", False), ("a", True)]
+    assert taken(changes) == []
+
+
+def test_while_nobody_reads_only_deletions_of_pods_that_ran_are_kept():
+    changes = PodChanges(lambda: NOW)
+    waiting, started = pod("a"), running("b", started=ago(minutes=1))
+
+    changes.add(waiting)
+    changes.change(waiting, None)
+    changes.change(started, started)
+    changes.change(started, None)
+
+    assert taken(changes) == [("b", True)]
+
+
+def test_a_pod_that_is_replaced_under_its_name_has_gone():
+    changes = PodChanges(lambda: NOW)
+    changes.followed = True
+    old, new = running("a", started=ago(minutes=1)), pod("a", uid="another")
+
+    changes.change(old, new)
+
+    assert taken(changes) == [("a", True), ("a", False)]

@@ -1,0 +1,18 @@
+"""What the virtual node writes about pods."""
+
+from msgspec.structs import replace
+
+from forebay.engine.virtual_node.pod_statuses import price_of
+from tests.unit.demand.builders import record
+
+
+def test_the_price_of_a_container_is_what_it_is_billed_at_else_what_was_offered_and_that_of_no_other():
+    offered = record("c1", instance_id="i-1")
+    offered = replace(offered, spec=replace(offered.spec, hourly_price="1.10"))
+    billed = replace(offered, status=replace(offered.status, hourly_price="0.90"))
+
+    assert price_of(offered, "i-1") == "1.10"
+    assert price_of(billed, "i-1") == "0.90"
+    assert price_of(billed, "i-2") is None
+    assert price_of(billed, None) is None
+    assert price_of(record("c2", None), "i-1") is None
