@@ -81,6 +81,26 @@ def test_affinity_that_also_selects_waiting_pods_without_it_is_not_planned_and_s
     assert "give them the affinity too, or select fewer pods" in made.left_out[0].sentence
 
 
+def test_pods_that_name_their_node_get_that_machine_of_two_alike():
+    alike = [machine(name, 4) for name in ("one", "two", "three")]
+
+    def naming(name):
+        return (NodeSelectorTerm((), (Requirement("metadata.name", LabelOperator.IN, (name,)),)),)
+
+    waiting = [*pods(2, shape(node_affinity=naming("two"))), *pods(1, shape(node_affinity=naming("three")))]
+
+    assert bought(plan(waiting, alike)) == ["three", "two"]
+
+
+def test_a_place_whose_offers_are_sold_out_is_not_chosen():
+    near = shape(pod_affinity=(PodAffinityTerm(ZONE, APP),))
+    offers = [candidate(4, "1", name="sold-out", zone="a", stock=0), candidate(4, "4", name="there", zone="b")]
+
+    made = plan(pods(4, near, labels={"app": "a"}), offers, preferences=Preferences(refine=False))
+
+    assert bought(made) == ["there"]
+
+
 def test_taints_keep_pods_away_that_do_not_tolerate_them():
     offers = [candidate(1, "1", name="tainted", taints=(Taint("team", "b"),)), candidate(1, "2", name="open")]
 
