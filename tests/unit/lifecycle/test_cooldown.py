@@ -128,3 +128,11 @@ def test_a_failed_record_is_kept_until_an_hour_after_its_cooldown_so_that_the_ne
 
     assert next_step(facts(third), NOW + minutes(79)) is None
     assert isinstance(next_step(facts(third), NOW + minutes(80)), DeleteRecord)
+
+
+def test_of_the_failures_of_an_offer_and_of_its_source_the_most_count():
+    refused = failed(1, R.BAD_CREDENTIALS, failure_scope=FailureScope.SOURCE, since=NOW - minutes(20), name="a")
+    sold_out = failed(4, R.NO_CAPACITY, name="b")
+
+    assert failures_so_far([refused, sold_out], SOURCE, KEY) == 4
+    assert failures_so_far([refused, sold_out], SOURCE, OTHER) == 1
