@@ -430,6 +430,9 @@ async def test_a_pull_secret_that_cannot_be_used_is_said_and_costs_nothing():
             (record,) = far.world.records().values()
             assert record["status"]["reason"] == "ContainerConfigError"
             assert "Secret registry of imagePullSecrets has no key" in record["status"]["message"]
+            reason, sentence = far.capacity("train")
+            assert reason == "ContainerConfigError"
+            assert "Secret registry of imagePullSecrets has no key" in sentence
             far.store.delete(SECRET_KIND, "default", "registry")
             far.pull_secret("registry")
             await until(lambda: far.ended("train") == "Complete")
