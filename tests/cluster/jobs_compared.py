@@ -177,7 +177,7 @@ class JobsOfNamespace:
             leaving = any("deletionTimestamp" in each["metadata"] for each in listed)
             return () if leaving or (status or {}).get("terminating") else (status, listed)
 
-        status, pods = await until(still, f"pods of {name} go", 120)
+        status, pods = await until(still, f"pods of {name} go", 400)
         return {"status": None if status is None else _timeless(status), "pods": sorted(map(_end_of, pods))}
 
 
@@ -280,7 +280,7 @@ async def compare_jobs(
         records = await until_progress_ends(
             lambda: _all_gone(remote), lambda: _seen(cloud, remote), "every container is proven gone", 240
         )
-        await until(lambda: _no_credentials(cloud), "registry credentials are deleted", 150)
+        await until(lambda: _no_credentials(cloud), "registry credentials are deleted", 400)
     bill, ledger, unbilled = _books(cloud, records)
     return Comparison(
         jobs=count,
