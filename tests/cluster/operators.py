@@ -6,7 +6,8 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -154,3 +155,47 @@ class OperatorProcess:
         prefix = 'forebay_informer_objects{resource="'
         found = (line.removeprefix(prefix).split('"} ') for line in text.splitlines() if line.startswith(prefix))
         return {resource.partition(".")[0]: int(float(count)) for resource, count in found}
+
+
+@asynccontextmanager
+async def leaders_killed(
+    replicas: "Sequence[OperatorProcess]",
+    holder: Callable[[], Awaitable[str]],
+    progress: Callable[[], object],
+    *,
+    every: float = 2.0,
+    mercy: int = 10,
+) -> AsyncIterator[set[str]]:
+    """Kills whoever leads every two seconds, and starts it again. Yields the identities that have fallen so far.
+
+    On a busy machine two seconds are too few to do anything at all, and such a story would never end: without progress
+    a leader is given `mercy` seconds more.
+    """
+    fallen: set[str] = set()
+
+    async def leader() -> OperatorProcess | None:
+        held = await holder()
+        # Of each life: its log goes on where that of the last one broke off.
+        lives = ((each, each.said("operator started")) for each in replicas)
+        known = (each for each, said in lives if said and said[-1]["identity"] == held)
+        return None if held in fallen else next(known, None)
+
+    async def kill() -> None:
+        while True:
+            before = progress()
+            await asyncio.sleep(every)
+            for _ in range(mercy):
+                if progress() == before:
+                    await asyncio.sleep(1)
+            victim = await until(leader, "somebody leads")
+            assert victim is not None
+            fallen.add(victim.said("operator started")[-1]["identity"])
+            victim.stop()
+            victim.start()
+
+    killing = asyncio.create_task(kill())
+    try:
+        yield fallen
+    finally:
+        killing.cancel()
+        await asyncio.wait({killing})

@@ -14,7 +14,7 @@ from forebay.kube.informer import Informer
 from forebay.kube.pods import PODS
 from forebay.simulate.power import Powered
 from tests.cluster import audit
-from tests.cluster.operators import until, until_progress_ends
+from tests.cluster.operators import leaders_killed, until, until_progress_ends
 from tests.cluster.powered import Administrator, gpu_pod, power_api, rig_client
 from tests.cluster.worlds import FOREBAY, install_definitions, world
 from tests.rig import Rig, Tier
@@ -140,34 +140,10 @@ async def test_the_same_although_whoever_leads_is_killed_every_two_seconds(whole
         ]
         for each in replicas:
             await until(each.is_ready, f"{each.user} is ready")
-        fallen = set()
-
-        async def leader():
-            holder = await scene.made.leader()
-            # Of each life: its log goes on where that of the last one broke off.
-            lives = ((each, each.said("operator started")) for each in replicas)
-            known = (each for each, said in lives if said and said[-1]["identity"] == holder)
-            return None if holder in fallen else next(known, None)
-
-        async def kill_leaders():
-            while True:
-                before = scene.progress()
-                await asyncio.sleep(KILLED_EVERY)
-                # On a busy machine two seconds are too few to do anything at all: such a story would never end.
-                for _ in range(MERCY):
-                    if scene.progress() == before:
-                        await asyncio.sleep(1)
-                victim = await until(leader, "somebody leads")
-                fallen.add(victim.said("operator started")[-1]["identity"])
-                victim.stop()
-                victim.start()
-
-        killing = asyncio.create_task(kill_leaders())
-        try:
+        async with leaders_killed(
+            replicas, scene.made.leader, scene.progress, every=KILLED_EVERY, mercy=MERCY
+        ) as fallen:
             await asyncio.to_thread(scene.submit)
             await scene.ended_well(*(each.user for each in replicas))
-        finally:
-            killing.cancel()
-            await asyncio.wait({killing})
         sys.stderr.write(f"power: {len(fallen)} leaders were killed\n")
         assert len(fallen) > 5

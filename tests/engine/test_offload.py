@@ -235,6 +235,24 @@ async def test_a_job_costs_no_more_than_its_mark_the_operator_and_the_pool_allow
         assert len(far.runpod.instances) == 1
 
 
+async def test_an_outage_of_the_catalogue_is_the_reason_and_costs_seconds():
+    async with offload() as far:
+        far.pool()
+        for _ in range(2):
+            far.runpod.script("list_gpus", far.runpod.refusal(503, "try again"))
+        async with cloud_operator(far.cloud):
+            far.job("train")
+            await until(lambda: far.pods("train") and far.capacity("train") is not None, 20)
+            reason, sentence = far.capacity("train")
+            assert reason == "ProviderUnavailable"
+            assert sentence.startswith("As a remote container: runpod of GPUNodeClass runpod: RunPod answered 503")
+            assert ".;" not in sentence
+            assert "create a GPUNodeClass" not in sentence
+            await until(lambda: far.phase("train") == "Running", 60)
+            await until(lambda: far.ended("train") == "Complete")
+            await until(lambda: far.is_idle)
+
+
 async def test_limits_of_the_pool_hold():
     async with offload() as far:
         far.pool(limits={"maxNodes": 2})
@@ -412,6 +430,9 @@ async def test_a_pull_secret_that_cannot_be_used_is_said_and_costs_nothing():
             (record,) = far.world.records().values()
             assert record["status"]["reason"] == "ContainerConfigError"
             assert "Secret registry of imagePullSecrets has no key" in record["status"]["message"]
+            reason, sentence = far.capacity("train")
+            assert reason == "ContainerConfigError"
+            assert "Secret registry of imagePullSecrets has no key" in sentence
             far.store.delete(SECRET_KIND, "default", "registry")
             far.pull_secret("registry")
             await until(lambda: far.ended("train") == "Complete")

@@ -72,7 +72,9 @@ class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
         if note is None:
             return left
         reason = note[0] if left.reason in _SAYS_LESS else left.reason
-        return replace(left, reason=reason, sentence=f"{left.sentence} As a remote container: {note[1]}")
+        # Nobody asked for nodes: what a class and a pool of machines would be for is not the answer.
+        before = "" if left.reason is Reason.NO_CAPACITY_CONFIGURED else f"{left.sentence} "
+        return replace(left, reason=reason, sentence=f"{before}As a remote container: {note[1]}")
 
 
 def order_containers(snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admission | None) -> RemoteOrders:
@@ -235,7 +237,7 @@ class _Desk:
         if why is not None and why.reason is not Reason.NO_CAPACITY_CONFIGURED:
             return why.reason, why.sentence
         failing = (
-            f"{each.source.key.provider} of GPUNodeClass {each.source.key.node_class}: {each.source.error}"
+            f"{each.source.key.provider} of GPUNodeClass {each.source.key.node_class}: {each.source.error.rstrip('.')}."
             for each in self._counters
             if each.source.error and not each.source.offers
         )

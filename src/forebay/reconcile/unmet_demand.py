@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from forebay.api.gpu_instance import GPUInstance
 from forebay.demand.assessment import Assessment, NotDemand, assess, not_demand
 from forebay.demand.free_capacity import free_nodes
 from forebay.demand.planned_pods import live_containers, planned_nodes
@@ -11,6 +12,7 @@ from forebay.demand.replacements import without_promised
 from forebay.demand.reservation import SCHEDULER_GRACE, Reservations, reserve
 from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
+from forebay.model.workloads import Pod
 from forebay.reconcile.snapshot import Snapshot
 
 
@@ -42,16 +44,19 @@ def _without_containers(snapshot: Snapshot, assessment: Assessment) -> Assessmen
     if not containers:
         return assessment
     told = tuple(
-        NotDemand(
-            pod=pod,
-            reason=Reason.CAPACITY_LAUNCHING,
-            sentence=f"{describe(record)} runs the pod: GPUInstance {record.metadata.name} is {record.state}.",
-        )
-        for pod in assessment.demand
-        if (record := containers.get(pod.uid)) is not None
+        _with_container(pod, record) for pod in assessment.demand if (record := containers.get(pod.uid)) is not None
     )
     demand = tuple(pod for pod in assessment.demand if pod.uid not in containers)
     return Assessment(demand=demand, not_demand=(*assessment.not_demand, *told))
+
+
+def _with_container(pod: Pod, record: GPUInstance) -> NotDemand:
+    status = record.status
+    if status is not None and status.reason == Reason.CONTAINER_CONFIG_ERROR and status.message:
+        # Only somebody who changes what the pod needs ends this wait: the pod says what that is.
+        return NotDemand(pod=pod, reason=Reason.CONTAINER_CONFIG_ERROR, sentence=status.message)
+    sentence = f"{describe(record)} runs the pod: GPUInstance {record.metadata.name} is {record.state}."
+    return NotDemand(pod=pod, reason=Reason.CAPACITY_LAUNCHING, sentence=sentence)
 
 
 def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations:

@@ -87,6 +87,16 @@ async def test_after_a_failed_listing_the_last_one_keeps_its_time():
     await sources.close()
 
 
+async def test_an_outage_that_several_calls_meet_is_told_once():
+    away, lost = Unavailable("The API is away."), Unavailable("The list is lost.")
+    for listing, told in ((away, "The API is away."), (lost, "The API is away; The list is lost.")):
+        sources = Sources(Woken(), clock.now)
+        sources.configure([configured(Scripted(listings=[listing], offers=[away]))])
+        await asyncio.sleep(1)
+        assert sources.states()["", "webhook"].error == told
+        await sources.close()
+
+
 async def test_a_provider_that_never_answers_delays_no_other_and_is_polled_again():
     stuck = Scripted(listings=["never"], offers=["never"])
     well = Scripted(listings=[Found(instances=(BOX,))])

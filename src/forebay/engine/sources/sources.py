@@ -166,10 +166,15 @@ class _PolledSource:
             enabled=self.config.enabled,
             listing=self._listing,
             offers=self._offers,
-            error="; ".join(self._errors.values()) or None,
+            error=self._error(),
             check=self._check,
             revision=self.config.revision,
         )
+
+    def _error(self) -> str | None:
+        """What is wrong, once each: an outage has the same error in several calls."""
+        *before, last = dict.fromkeys(self._errors.values()) or ("",)
+        return "; ".join((*(each.rstrip(".") for each in before), last)) or None
 
     def set_fast(self, fast: bool) -> None:  # noqa: FBT001 (a fact, not a mode)
         if fast and not self._fast:

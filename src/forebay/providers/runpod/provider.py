@@ -191,8 +191,7 @@ class RunpodProvider:
                 raise Unavailable(f"RunPod does not know pod {instance_id} yet. Terminating it again later.") from None
             raise InstanceGone(f"RunPod has no pod {instance_id} any more.") from None
         self._created.pop(instance_id, None)
-        # The ledger has whole seconds, and never less than the bill.
-        self._ended[instance_id] = self._clock().replace(microsecond=0) + timedelta(seconds=1)
+        self._ended[instance_id] = self._clock()
 
     async def _may_exist(self, instance_id: str) -> bool:
         """Whether a pod that DELETE does not find may exist all the same: it is listed, or was created just now."""
