@@ -5,7 +5,7 @@ Nothing is concluded from a single listing: the record may have been created a m
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -45,9 +45,8 @@ class Orphans(msgspec.Struct, frozen=True):
         return found is not None and found.listings >= SIGHTINGS_NEEDED and now >= found.first + ORPHAN_AFTER
 
 
-def orphans_seen(before: Orphans, sources: Iterable[Source], records: Iterable[GPUInstance]) -> Orphans:
+def orphans_seen(before: Orphans, sources: Iterable[Source], recorded: "RecordedInstances") -> Orphans:
     """The orphans after the latest listings. Those that now have a record, or are no longer listed, are dropped."""
-    recorded = _Recorded(records)
     seen: dict[tuple[SourceKey, str], OrphanSightings] = {}
     for source in sources:
         if source.listing is None:
@@ -68,12 +67,11 @@ def orphans_seen(before: Orphans, sources: Iterable[Source], records: Iterable[G
 def adoptions(
     found: Orphans,
     sources: Iterable[Source],
-    records: Iterable[GPUInstance],
+    recorded: "RecordedInstances",
     nodes: Mapping[str, Node],
     now: datetime,
 ) -> tuple[Adopt, ...]:
     """Records to create. Names are derived from the instance, so that two replicas cannot create two records for it."""
-    recorded = _Recorded(records)
     adopted: dict[str, Adopt] = {}
     for source in sources:
         for adopt in (
@@ -85,20 +83,26 @@ def adoptions(
     return tuple(adopted.values())
 
 
-class _Recorded:
-    """Which instances have a record."""
+class RecordedInstances:
+    """Which instances have a record. Those `besides` these names are replaced by a new one, if need be."""
 
-    def __init__(self, records: Iterable[GPUInstance]) -> None:
+    def __init__(self, records: Iterable[GPUInstance], besides: Collection[str] = ()) -> None:
+        records = tuple(records)
         self.by_name = {record.metadata.name: record for record in records}
-        live = [each for each in self.by_name.values() if each.state is not InstanceState.GONE]
-        self._by_uid = {record.uid: record for record in live}
-        self._ids = {(record.spec.provider, instance_id(record)) for record in live}
+        for name in besides:
+            del self.by_name[name]
+        self._by_uid: dict[str, GPUInstance] = {}
+        self._ids: set[tuple[str, str]] = set()
         #: Providers with a launch whose outcome is unknown: an instance without an owner may be its result.
-        self._launching = {
-            record.spec.provider
-            for record in live
-            if instance_id(record) is None and record.status is not None and record.status.state is not None
-        }
+        self._launching: set[str] = set()
+        for record in records:
+            if record.state is InstanceState.GONE:
+                continue
+            self._by_uid[record.uid] = record
+            if (known := instance_id(record)) is not None:
+                self._ids.add((record.spec.provider, known))
+            elif record.status is not None and record.status.state is not None:
+                self._launching.add(record.spec.provider)
 
     def orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
         """Why the instance is an orphan; None where it has a record, or may be the result of a launch under way."""
@@ -116,7 +120,7 @@ class _Recorded:
         return Reason.DUPLICATE if instance_id(owner) is not None else None
 
 
-def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetime) -> Iterator[Adopt]:
+def _leftovers(found: Orphans, source: Source, recorded: RecordedInstances, now: datetime) -> Iterator[Adopt]:
     for instance in source.listing.found.instances if source.listing is not None else ():
         reason = recorded.orphan_reason(instance, source)
         if reason in {None, Reason.ADOPTED} or not found.long_enough(source.key, instance.id, now):
@@ -159,7 +163,7 @@ def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetim
         )
 
 
-def _name(provider: str, instance: str, recorded: _Recorded) -> str:
+def _name(provider: str, instance: str, recorded: RecordedInstances) -> str:
     """Name of the record; another one where a Gone record for an earlier sighting of the instance has that name."""
     name, earlier = "", ""
     for _ in range(len(recorded.by_name) + 1):
@@ -172,7 +176,7 @@ def _name(provider: str, instance: str, recorded: _Recorded) -> str:
 
 
 def _owned_machines(
-    found: Orphans, source: Source, recorded: _Recorded, nodes: Mapping[str, Node], now: datetime
+    found: Orphans, source: Source, recorded: RecordedInstances, nodes: Mapping[str, Node], now: datetime
 ) -> Iterator[Adopt]:
     listing = source.listing
     if listing is None:
