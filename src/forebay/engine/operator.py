@@ -45,6 +45,7 @@ from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Elector, LeadershipLost, Terms
+from forebay.kube.right_of_way import RightOfWay
 from forebay.lifecycle.facts import source_of
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
@@ -107,7 +108,8 @@ class Operator:
         port_server: PortServer | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.recorder = EventRecorder(client, instance=identity)
+        self._way = RightOfWay()
+        self.recorder = EventRecorder(client, instance=identity, way=self._way)
         self.elector = Elector(
             election_client,
             namespace,
@@ -238,7 +240,7 @@ class Operator:
             gpu_resources=self._rules.gpu_resources,
             budgets=self._rules.budgets,
         )
-        conditions = CapacityConditions(self._client, views, self.elector.still_leader, self.counts)
+        conditions = CapacityConditions(self._client, views, self.elector.still_leader, self.counts, self._way)
         refused_tolerations = RefusedTolerations()
         gate = GateWatch(self._client, views) if self._rules.budgets else None
         remote = None
@@ -282,6 +284,7 @@ class Operator:
                 conditions=conditions,
                 budgets=BudgetActions(self._client, views, events, budget_accounting.actions, self._clock),
                 startup_taints=StartupTaints(self._startup_client, views, refused_tolerations, self._clock),
+                way=self._way,
                 clock=self._clock,
                 counts=self.counts,
             ),
