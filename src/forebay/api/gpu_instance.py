@@ -350,6 +350,12 @@ class GPUInstance(Object, kw_only=True, frozen=True, dict=True):
         pool = self.spec.pool_ref
         return ("", "") if pool is None else (pool.namespace, pool.name)
 
+    @cached_property
+    def hourly_price(self) -> Figure:
+        """Price of an hour while it is there: as it is billed, or else as it was ordered."""
+        billed = self.status.hourly_price if self.status is not None else None
+        return billed if billed is not None else self.spec.hourly_price or 0
+
     @property
     def billing(self) -> Billing:
         """Terms on which it is billed: those of the order, whatever the provider offers by now."""

@@ -7,6 +7,7 @@ Nothing is concluded from a single listing: the record may have been created a m
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -91,18 +92,24 @@ class RecordedInstances:
         self.by_name = {record.metadata.name: record for record in records}
         for name in besides:
             del self.by_name[name]
-        self._by_uid: dict[str, GPUInstance] = {}
-        self._ids: set[tuple[str, str]] = set()
-        #: Providers with a launch whose outcome is unknown: an instance without an owner may be its result.
-        self._launching: set[str] = set()
-        for record in records:
-            if record.state is InstanceState.GONE:
-                continue
-            self._by_uid[record.uid] = record
-            if (known := instance_id(record)) is not None:
-                self._ids.add((record.spec.provider, known))
-            elif record.status is not None and record.status.state is not None:
-                self._launching.add(record.spec.provider)
+        self._live = [record for record in records if record.state is not InstanceState.GONE]
+
+    @cached_property
+    def _by_uid(self) -> dict[str, GPUInstance]:
+        return {record.uid: record for record in self._live}
+
+    @cached_property
+    def _ids(self) -> set[tuple[str, str | None]]:
+        return {(record.spec.provider, instance_id(record)) for record in self._live}
+
+    @cached_property
+    def _launching(self) -> set[str]:
+        """Providers with a launch whose outcome is unknown: an instance without an owner may be its result."""
+        return {
+            record.spec.provider
+            for record in self._live
+            if record.status is not None and record.status.state is not None and instance_id(record) is None
+        }
 
     def orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
         """Why the instance is an orphan; None where it has a record, or may be the result of a launch under way."""

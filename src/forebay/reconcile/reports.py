@@ -1,9 +1,10 @@
 """Status of GPUNodePools and GPUNodeClasses: conditions and totals. Written only where it has changed."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
@@ -70,7 +71,7 @@ def report_pools(
     if not snapshot.pools:
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
-    totals = machine_totals(snapshot.records, lambda record: record.pool_key)
+    totals = machine_totals(snapshot.records, attrgetter("pool_key"))
     by_pool = records_by_pool(snapshot.records)
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
@@ -358,14 +359,7 @@ def merge_conditions(
 
 def hourly_cost(record: GPUInstance) -> UsdPerHour:
     """Current cost of the GPUInstance per hour: from the launch call until the provider proves it gone."""
-    return _price(_written_price(record))
-
-
-def _written_price(record: GPUInstance) -> Figure:
-    if record.state in _COSTS_NOTHING:
-        return 0
-    billed = record.status.hourly_price if record.status is not None else None
-    return billed if billed is not None else record.spec.hourly_price or 0
+    return _FREE if record.state in _COSTS_NOTHING else _price(record.hourly_price)
 
 
 @lru_cache(maxsize=4096)
@@ -378,8 +372,11 @@ def machine_totals(
     records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
 ) -> defaultdict[tuple[str, str], MachineTotals]:
     # Many machines have few prices, and sums of exact prices are slow.
-    live = (record for record in records if record.state is not InstanceState.GONE)
-    counts = Counter((key_of(record), _written_price(record)) for record in live)
+    counts: defaultdict[tuple[tuple[str, str], Figure], int] = defaultdict(int)
+    for record in records:
+        state = record.state
+        if state is not InstanceState.GONE:
+            counts[key_of(record), 0 if state in _COSTS_NOTHING else record.hourly_price] += 1
     found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)
     for (key, price), machines in counts.items():
         count, cost = found[key]
