@@ -30,11 +30,9 @@ from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import cause
 from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
-from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import CooldownKey, Source, SourceKey, cooldown_keys
 from forebay.model.spans import human
-from forebay.model.workloads import Pod
 from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.plan import Candidate
 from forebay.reconcile.call_pace import postponed_calls
@@ -133,7 +131,7 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             steps.append(step)
             continue
         if record.state in LASTING:
-            settled[name] = SettledRecord(record, *_own_objects(record, snapshot), at)
+            settled[name] = _settled(record, snapshot, source, at)
         if at is not None:
             due.append(at)
     postponed, next_call = postponed_calls(snapshot, steps)
@@ -158,7 +156,7 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
 def _context(snapshot: Snapshot, paused: Mapping[Pool, str]) -> tuple[object, ...]:
     """What the next step of any GPUInstance depends on, besides the objects of its own."""
     return (
-        tuple(snapshot.sources.items()),
+        tuple((key, source.capabilities, source.offers) for key, source in snapshot.sources.items()),
         snapshot.classes,
         snapshot.pools,
         snapshot.provisioners,
@@ -170,9 +168,10 @@ def _context(snapshot: Snapshot, paused: Mapping[Pool, str]) -> tuple[object, ..
     )
 
 
-def _own_objects(record: GPUInstance, snapshot: Snapshot) -> tuple[Node | None, tuple[Pod, ...]]:
+def _settled(record: GPUInstance, snapshot: Snapshot, served_by: SourceKey, until: datetime | None) -> SettledRecord:
     name = record.node_name or ""
-    return snapshot.nodes.get(name), snapshot.pods_by_node.get(name, ())
+    node, pods = snapshot.nodes.get(name), snapshot.pods_by_node.get(name, ())
+    return SettledRecord(record, node, pods, served_by, snapshot.sources.get(served_by), until)
 
 
 def _still_settled(
@@ -182,7 +181,7 @@ def _still_settled(
     before = snapshot.memory.settled.still(snapshot.now, context)
     if not before:
         return {}, snapshot.records
-    now, nodes, pods_by_node = snapshot.now, snapshot.nodes, snapshot.pods_by_node
+    now, nodes, pods_by_node, sources = snapshot.now, snapshot.nodes, snapshot.pods_by_node, snapshot.sources
     excluded = snapshot.calls_in_flight | snapshot.unreadable_records.keys()
     settled: dict[str, SettledRecord] = {}
     looked_at: list[GPUInstance] = []
@@ -194,6 +193,7 @@ def _still_settled(
             and known.record is record
             and known.node is nodes.get(node)
             and known.pods is pods_by_node.get(node, ())
+            and known.source is sources.get(known.served_by)
             and (known.until is None or now < known.until)
             and name not in excluded
         ):

@@ -13,6 +13,7 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.model.nodes import Node
+from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
 
 #: States in which machines stay for long, and in which a step depends on nothing but what is compared here. In the
@@ -26,6 +27,9 @@ class SettledRecord(NamedTuple):
     record: GPUInstance
     node: Node | None
     pods: tuple[Pod, ...]
+    #: The source that serves it, and what that said.
+    served_by: SourceKey
+    source: Source | None
     #: When time alone may bring the next step; None: only a change can.
     until: datetime | None
 
@@ -35,7 +39,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
     #: When the tick looked.
     at: datetime | None = None
-    #: What decisions about every GPUInstance depend on: sources, classes, pools, rules.
+    #: What decisions about every GPUInstance depend on: offers, classes, pools, rules.
     context: tuple[object, ...] = ()
     records: Mapping[str, SettledRecord] = {}
 
