@@ -186,8 +186,8 @@ def test_a_source_that_cannot_be_listed_hides_no_leftover_of_another():
     for count in range(2):
         now = NOW + count * seconds(61)
         sources = [silent, cloud(listed(instance(owner="nobody"), asked=now))]
-        seen = orphans_seen(seen, sources, ())
-    (leftover,) = adoptions(seen, sources, (), {}, now)
+        seen = orphans_seen(seen, sources, RecordedInstances(()))
+    (leftover,) = adoptions(seen, sources, RecordedInstances(()), {}, now)
     assert leftover.status.state is S.TERMINATING
 
 
