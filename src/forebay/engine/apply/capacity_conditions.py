@@ -74,6 +74,8 @@ class CapacityConditions:
                 queue, interval = self._changes, _INTERVAL
                 if not queue:
                     queue, interval = self._refreshes, _REFRESH_INTERVAL
+                if not queue:
+                    break  # meanwhile a tick wants none of it any more
                 _, change = queue.popitem(last=False)
                 pod = self._outdated(change)
                 if pod is None:
