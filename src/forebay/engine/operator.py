@@ -32,7 +32,7 @@ from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
-from forebay.engine.sources.configuration import configure_sources
+from forebay.engine.sources.configuration import ConfiguredSources
 from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets, JoinSecrets
 from forebay.engine.sources.sources import Sources
@@ -257,7 +257,6 @@ class Operator:
                 port_server=self._port_server,
             )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
-
         loop = Loop(
             views=views,
             sources=sources,
@@ -288,7 +287,7 @@ class Operator:
                 clock=self._clock,
                 counts=self.counts,
             ),
-            configure=partial(configure_sources, sources, environment, views.provisioners, context),
+            configure=ConfiguredSources(sources, environment, views, context),
             counts=self.counts,
             timing=self._timing,
         )
