@@ -7,18 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import PlannedNode, PoolRef, ResourceLifetime, SecondaryResource
+from forebay.api.gpu_instance import (
+    GPUInstance,
+    PlannedNode,
+    PoolRef,
+    ProvisionerRef,
+    Purpose,
+    ResourceLifetime,
+    SecondaryResource,
+)
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
-from forebay.api.gpu_node_pool import Disruption, GPUNodePool, GPUNodePoolSpec
+from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, GPUNodePool, GPUNodePoolSpec
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CLASS_FINALIZER, MAINTENANCE_ANNOTATION, OUT_OF_SERVICE_TAINT, STARTUP_TAINT
+from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
 from forebay.api.parts import NodeClassRef
 from forebay.lifecycle.steps import DeleteRecord, WriteStatus
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Effect, Taint
 from forebay.model.sources import InstancePhase, Offer, Source, SourceKey
 from forebay.model.workloads import Phase
-from forebay.reconcile.decisions import SyncNode
+from forebay.reconcile.decisions import CreateInstance, SyncNode
+from forebay.reconcile.orders import template_hash
+from forebay.reconcile.settled import Settled
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 from forebay.reconcile.tick import tick
 from tests.unit.lifecycle.builders import (
@@ -35,10 +46,16 @@ from tests.unit.lifecycle.builders import (
     rented_spec,
 )
 
-NAMES = ("r1", "r2", "gpu-1", "gpu-2")
+NAMES = ("r1", "r2", "gpu-1", "gpu-2", "m1")
 STATES = [state for state in S if state not in {S.RUNNING, S.FINISHED}]
 POOL = PoolRef(namespace="team", name="lab")
 OWN, CLOUD = SourceKey("owned", "webhook"), SourceKey("cheap", "simulated")
+GROUPS = SourceKey.of_provisioner("gpus", "simulated")
+UNDERUTILIZED = ConsolidationPolicy.WHEN_UNDERUTILIZED
+CHANGES = [
+    *("node", "no node", "pods", "pending", "listing", "source", "pool", "class", "provisioner", "rules", "record"),
+    *("spec", "call", "unreadable", "cost"),
+]
 spans = st.sampled_from([0, 0.3, 1, 5, 30, 61, 119, 121, 301, 601, 3601]).map(lambda span: timedelta(seconds=span))
 
 
@@ -49,11 +66,28 @@ def offer(name):
     )
 
 
-def of_machine(name, state, since, **status):
+def rentable(price):
+    """What the cloud offers: two GPUs, at this price."""
+    room = Resources({"cpu": 8000, "nvidia.com/gpu": 2})
+    return Offer(
+        provider="simulated",
+        instance_type="a100x2",
+        region="us-east",
+        gpu_count=2,
+        price=UsdPerHour(price),
+        allocatable=room,
+    )
+
+
+def of_machine(name, state, since, made_of=None, purpose=Purpose.PODS, **status):
     if name.startswith("gpu"):
         spec = replace(owned_spec(name), node_class_name="owned", pool_ref=POOL)
         return record(state, owned=True, name=name, since=since, spec=spec, **{"instance_id": name, **status})
-    spec = rented_spec(name, pool_ref=POOL, template_hash="before")
+    if name.startswith("m"):
+        of_group = ProvisionerRef(name="gpus", group="near")
+        spec = rented_spec(name, node_class_name=None, provisioner_ref=of_group, pods=(), purpose=Purpose.GROUP)
+    else:
+        spec = rented_spec(name, pool_ref=POOL, template_hash=made_of or CURRENT, purpose=purpose)
     return record(state, name=name, since=since, spec=spec, **{"instance_id": f"i-{name}", **status})
 
 
@@ -62,11 +96,21 @@ def node_class(name, provider, **metadata):
     return GPUNodeClass(metadata=meta, spec=GPUNodeClassSpec(providers=(ProviderEntry(name=provider),)))
 
 
-def pool(after="5m", expire="Never"):
-    spec = GPUNodePoolSpec(
-        node_class_ref=NodeClassRef(name="cheap"), disruption=Disruption(consolidate_after=after, expire_after=expire)
-    )
+def pool(after="5m", expire="Never", least=0, policy=ConsolidationPolicy.WHEN_IDLE):
+    disruption = Disruption(consolidate_after=after, expire_after=expire, consolidation_policy=policy)
+    spec = GPUNodePoolSpec(node_class_ref=NodeClassRef(name="cheap"), disruption=disruption, min_nodes=least)
     return GPUNodePool(metadata=ObjectMeta(name="lab", namespace="team", uid="uid-lab"), spec=spec)
+
+
+#: What machines of the pool are made of.
+CURRENT = template_hash(node_class("cheap", "simulated"), pool())
+
+
+def provisioner(*groups):
+    spec = NodeProvisionerSpec(
+        existing_instance_group_names=groups, min_unutilized_gpu_nodes=1, provider=GroupProvider(name="simulated")
+    )
+    return NodeProvisioner(metadata=ObjectMeta(name="gpus", uid="uid-gpus", creation_timestamp=NOW), spec=spec)
 
 
 def beginning():
@@ -77,8 +121,13 @@ def beginning():
         records=records,
         nodes={name: node(name) for name in NAMES},
         pods_by_node={name: (replace(pod(f"on-{name}"), node=name),) for name in NAMES},
-        sources={OWN: own, CLOUD: Source(key=CLOUD, capabilities=RENTED, offers=())},
+        sources={
+            OWN: own,
+            CLOUD: Source(key=CLOUD, capabilities=RENTED, offers=(rentable(1),)),
+            GROUPS: Source(key=GROUPS, capabilities=RENTED, offers=()),
+        },
         pools=(pool(),),
+        provisioners=(provisioner("near"),),
         classes=(node_class("owned", "webhook"), node_class("cheap", "simulated")),
         rules=OperatorRules(),
     )
@@ -101,10 +150,33 @@ def other_nodes(draw, name, now):
     return replace(made, annotations={**made.annotations, **draw(kept)}, taints=draw(taints))
 
 
+@st.composite
+def other_sources(draw, seen):
+    """The sources after one of them offers something else, can do something else, or is configured no longer."""
+    key = draw(st.sampled_from([OWN, CLOUD, GROUPS]))
+    others = {each: source for each, source in seen.sources.items() if each != key}
+    if draw(st.integers(0, 3)) == 0:
+        return others
+    capabilities = draw(st.sampled_from([OWNED if key is OWN else RENTED, replace(RENTED, settle_time=timedelta(9))]))
+    offers = {
+        OWN: [None, (), (offer("gpu-2"),), (offer("gpu-1"), offer("gpu-2"))],
+        CLOUD: [None, (), (rentable(1),), (rentable("0.2"),)],
+        GROUPS: [None, (), (offer("gpu-1"),)],
+    }
+    made = Source(key=key, capabilities=capabilities, offers=draw(st.sampled_from(offers[key])))
+    return {**others, key: made}
+
+
 def listings(draw, key, now):
     own = key is OWN
+    reclaims = st.sampled_from([None, None, None, now + timedelta(minutes=1), now + timedelta(minutes=9)])
     shown = [
-        instance(name if own else f"i-{name}", draw(st.sampled_from(InstancePhase)), owner=f"uid-{name}")
+        instance(
+            name if own else f"i-{name}",
+            draw(st.sampled_from(InstancePhase)),
+            owner=f"uid-{name}",
+            reclaim_at=None if own else draw(reclaims),
+        )
         for name in NAMES
         if name.startswith("gpu") is own and draw(st.integers(0, 3))
     ]
@@ -114,11 +186,9 @@ def listings(draw, key, now):
 
 def changed(draw, seen):
     """The snapshot after one thing has changed."""
-    name, now = draw(st.sampled_from(NAMES)), seen.now
     known = {each.metadata.name: each for each in seen.records}
-    match draw(
-        st.sampled_from(["node", "no node", "pods", "pending", "listing", "pool", "class", "record", "spec", "call"])
-    ):
+    name, now = draw(st.sampled_from([*NAMES, *sorted(known.keys() - set(NAMES))])), seen.now
+    match draw(st.sampled_from(CHANGES)):
         case "node":
             return replace(seen, nodes={**seen.nodes, name: draw(other_nodes(name, now))})
         case "no node":
@@ -133,23 +203,54 @@ def changed(draw, seen):
             untried = replace(waits, unschedulable_since=None)
             return replace(seen, pending=draw(st.sampled_from([(), (waits,), (untried,)])))
         case "listing":
-            key = draw(st.sampled_from([OWN, CLOUD]))
+            key = draw(st.sampled_from([*seen.sources]))
             listing = listings(draw, key, now)
             return replace(seen, sources={**seen.sources, key: replace(seen.sources[key], listing=listing)})
+        case "source":
+            return replace(seen, sources=draw(other_sources(seen)))
         case "pool":
-            return replace(seen, pools=draw(st.sampled_from([(), (pool(),), (pool("0s"),), (pool("1m", "2h"),)])))
+            pools = [
+                (),
+                (pool(),),
+                (pool("0s"),),
+                (pool("1m", "2h"),),
+                (pool(least=2),),
+                (pool("0s", least=3),),
+                (pool("1m", policy=UNDERUTILIZED),),
+                (pool("1m", "2h", least=1, policy=UNDERUTILIZED),),
+            ]
+            unreadable = draw(st.sampled_from([(), (), (("team", "lab"),)]))
+            return replace(seen, pools=draw(st.sampled_from(pools)), unreadable_pools=frozenset(unreadable))
         case "class":
-            deleted = draw(st.sampled_from([None, now]))
+            deleted, unreadable = draw(st.sampled_from([None, now])), draw(st.sampled_from([(), (), ("cheap",)]))
             cheap = node_class("cheap", "simulated", deletion_timestamp=deleted)
-            return replace(seen, classes=(seen.classes[0], cheap))
+            classes = draw(st.sampled_from([(seen.classes[0],), (seen.classes[0], cheap)]))
+            return replace(seen, classes=classes, unreadable_classes=frozenset(unreadable))
+        case "provisioner":
+            found = draw(st.sampled_from([(), (provisioner("near"),), (provisioner("far"),)]))
+            unreadable = draw(st.sampled_from([(), (), ("gpus",)]))
+            return replace(seen, provisioners=found, unreadable_provisioners=frozenset(unreadable))
+        case "rules":
+            waits, gpus = draw(st.sampled_from([3, 30])), draw(st.sampled_from([None, frozenset({"amd.com/gpu"})]))
+            rules = OperatorRules(
+                drain_delay=timedelta(seconds=waits), adoption_grace=timedelta(minutes=waits), gpu_resources=gpus
+            )
+            return replace(seen, rules=rules)
         case "record":
-            made = of_machine(name, draw(st.sampled_from(STATES)), now - draw(spans))
+            purpose = draw(st.sampled_from([Purpose.PODS, Purpose.STATIC]))
+            of = draw(st.sampled_from(NAMES)) if name not in NAMES else name
+            made = of_machine(of, draw(st.sampled_from(STATES)), now - draw(spans), purpose=purpose)
+            if name not in NAMES:
+                # One that was created meanwhile comes to another state.
+                made = record(draw(st.sampled_from(STATES)), name=name, since=now - draw(spans), spec=known[name].spec)
+            elif draw(st.integers(0, 4)) == 0:
+                made = of_machine(name, made.state, now - draw(spans), made_of="an earlier template")
             if draw(st.integers(0, 4)) == 0:
                 made = replace(made, metadata=replace(made.metadata, deletion_timestamp=now))
             if draw(st.integers(0, 4)) == 0:
                 key = SecondaryResource(kind="K", name="k", until=ResourceLifetime.GONE, retry_at=now + draw(spans))
                 made = replace(made, status=replace(made.status, secondary_resources=(key,)))
-            known[name] = made
+            known[made.metadata.name] = made
             return replace(seen, records=tuple(known.values()))
         case "spec" if name in known:
             planned = PlannedNode(name=draw(st.sampled_from(NAMES)), labels={"forebay.dev/rack": "7"})
@@ -157,6 +258,10 @@ def changed(draw, seen):
             return replace(seen, records=tuple(known.values()))
         case "call":
             return replace(seen, calls_in_flight=frozenset(draw(st.sampled_from([(), (name,)]))))
+        case "unreadable":
+            return replace(seen, unreadable_records=draw(st.sampled_from([{}, {name: "unknown field"}])))
+        case "cost":
+            return replace(seen, unrecorded_cost=frozenset(draw(st.sampled_from([(), (f"uid-{name}",)]))))
     return seen
 
 
@@ -167,6 +272,9 @@ def applied(seen, decisions):
     for each in decisions:
         if isinstance(each, WriteStatus):
             records[each.record.metadata.name] = replace(each.record, status=each.status)
+        elif isinstance(each, CreateInstance):
+            meta = ObjectMeta(name=each.name, uid=f"uid-{each.name}", creation_timestamp=seen.now)
+            records[each.name] = GPUInstance(metadata=meta, spec=each.spec, status=each.status)
         elif isinstance(each, DeleteRecord):
             records.pop(each.record.metadata.name, None)
         elif isinstance(each, SyncNode) and each.node.name in nodes:
@@ -176,7 +284,7 @@ def applied(seen, decisions):
 
 
 def without_memory_of_settled(memory: Memory) -> Memory:
-    return Memory(reservations=memory.reservations, orphans=memory.orphans, reported=memory.reported)
+    return replace(memory, settled=Settled(), uses={})
 
 
 @pytest.mark.law
