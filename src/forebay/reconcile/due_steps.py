@@ -156,7 +156,8 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
 def _context(snapshot: Snapshot, paused: Mapping[Pool, str]) -> tuple[object, ...]:
     """What the next step of any GPUInstance depends on, besides the objects of its own."""
     return (
-        tuple((key, source.capabilities, source.offers) for key, source in snapshot.sources.items()),
+        # Which source serves an owned machine. The rest of its source is compared for each GPUInstance.
+        tuple((key, source.offers) for key, source in snapshot.sources.items()),
         snapshot.classes,
         snapshot.pools,
         snapshot.provisioners,

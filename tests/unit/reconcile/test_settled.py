@@ -50,11 +50,13 @@ NAMES = ("r1", "r2", "gpu-1", "gpu-2", "m1")
 STATES = [state for state in S if state not in {S.RUNNING, S.FINISHED}]
 POOL = PoolRef(namespace="team", name="lab")
 OWN, CLOUD = SourceKey("owned", "webhook"), SourceKey("cheap", "simulated")
+#: Offered no machine at first. A machine that two sources name belongs to the first by name.
+OTHER = SourceKey("other", "webhook")
 GROUPS = SourceKey.of_provisioner("gpus", "simulated")
 UNDERUTILIZED = ConsolidationPolicy.WHEN_UNDERUTILIZED
 CHANGES = [
     *("node", "no node", "pods", "pending", "listing", "source", "pool", "class", "provisioner", "rules", "record"),
-    *("spec", "call", "unreadable", "cost"),
+    *("spec", "call", "unreadable", "cost", "unreadable pool", "unreadable class", "unreadable provisioner"),
 ]
 spans = st.sampled_from([0, 0.3, 1, 5, 30, 61, 119, 121, 301, 601, 3601]).map(lambda span: timedelta(seconds=span))
 
@@ -113,17 +115,19 @@ def provisioner(*groups):
     return NodeProvisioner(metadata=ObjectMeta(name="gpus", uid="uid-gpus", creation_timestamp=NOW), spec=spec)
 
 
-def beginning():
+def beginning(idle=()):
+    """All machines Ready, with a pod on each node but those in `idle`."""
     records = tuple(of_machine(name, S.READY, NOW - timedelta(hours=1)) for name in NAMES)
     own = Source(key=OWN, capabilities=OWNED, offers=(offer("gpu-1"), offer("gpu-2")))
     return Snapshot(
         now=NOW,
         records=records,
         nodes={name: node(name) for name in NAMES},
-        pods_by_node={name: (replace(pod(f"on-{name}"), node=name),) for name in NAMES},
+        pods_by_node={name: (replace(pod(f"on-{name}"), node=name),) for name in NAMES if name not in idle},
         sources={
             OWN: own,
             CLOUD: Source(key=CLOUD, capabilities=RENTED, offers=(rentable(1),)),
+            OTHER: Source(key=OTHER, capabilities=OWNED, offers=()),
             GROUPS: Source(key=GROUPS, capabilities=RENTED, offers=()),
         },
         pools=(pool(),),
@@ -153,22 +157,25 @@ def other_nodes(draw, name, now):
 @st.composite
 def other_sources(draw, seen):
     """The sources after one of them offers something else, can do something else, or is configured no longer."""
-    key = draw(st.sampled_from([OWN, CLOUD, GROUPS]))
+    key = draw(st.sampled_from([OWN, OTHER, CLOUD, GROUPS]))
     others = {each: source for each, source in seen.sources.items() if each != key}
     if draw(st.integers(0, 3)) == 0:
         return others
-    capabilities = draw(st.sampled_from([OWNED if key is OWN else RENTED, replace(RENTED, settle_time=timedelta(9))]))
+    usual = OWNED if key in (OWN, OTHER) else RENTED
+    capabilities = draw(st.sampled_from([usual, usual, replace(usual, settle_time=timedelta(hours=1))]))
     offers = {
         OWN: [None, (), (offer("gpu-2"),), (offer("gpu-1"), offer("gpu-2"))],
+        OTHER: [(), (offer("gpu-1"),)],
         CLOUD: [None, (), (rentable(1),), (rentable("0.2"),)],
-        GROUPS: [None, (), (offer("gpu-1"),)],
+        GROUPS: [None, ()],
     }
-    made = Source(key=key, capabilities=capabilities, offers=draw(st.sampled_from(offers[key])))
+    listing = draw(st.sampled_from([None, listings(draw, key, seen.now)]))
+    made = Source(key=key, capabilities=capabilities, offers=draw(st.sampled_from(offers[key])), listing=listing)
     return {**others, key: made}
 
 
 def listings(draw, key, now):
-    own = key is OWN
+    own = key in (OWN, OTHER)
     reclaims = st.sampled_from([None, None, None, now + timedelta(minutes=1), now + timedelta(minutes=9)])
     shown = [
         instance(
@@ -194,9 +201,9 @@ def changed(draw, seen):
         case "no node":
             return replace(seen, nodes={key: each for key, each in seen.nodes.items() if key != name})
         case "pods":
-            there = draw(
-                st.sampled_from([(), (replace(pod("other", gpus=0), node=name),), (replace(pod(), node=name),)])
-            )
+            other, users = replace(pod("other", gpus=0), node=name), replace(pod(), node=name)
+            stays = replace(users, annotations={"forebay.dev/do-not-disrupt": "true"})
+            there = draw(st.sampled_from([(), (other,), (users,), (stays,)]))
             return replace(seen, pods_by_node={**seen.pods_by_node, name: there})
         case "pending":
             waits = replace(pod(), phase=Phase.PENDING, node=None, unschedulable_since=now)
@@ -212,6 +219,7 @@ def changed(draw, seen):
             pools = [
                 (),
                 (pool(),),
+                (pool("Never"),),
                 (pool("0s"),),
                 (pool("1m", "2h"),),
                 (pool(least=2),),
@@ -219,17 +227,19 @@ def changed(draw, seen):
                 (pool("1m", policy=UNDERUTILIZED),),
                 (pool("1m", "2h", least=1, policy=UNDERUTILIZED),),
             ]
-            unreadable = draw(st.sampled_from([(), (), (("team", "lab"),)]))
-            return replace(seen, pools=draw(st.sampled_from(pools)), unreadable_pools=frozenset(unreadable))
+            return replace(seen, pools=draw(st.sampled_from(pools)))
         case "class":
-            deleted, unreadable = draw(st.sampled_from([None, now])), draw(st.sampled_from([(), (), ("cheap",)]))
-            cheap = node_class("cheap", "simulated", deletion_timestamp=deleted)
-            classes = draw(st.sampled_from([(seen.classes[0],), (seen.classes[0], cheap)]))
-            return replace(seen, classes=classes, unreadable_classes=frozenset(unreadable))
+            cheap = node_class("cheap", "simulated", deletion_timestamp=draw(st.sampled_from([None, now])))
+            return replace(seen, classes=draw(st.sampled_from([(seen.classes[0],), (seen.classes[0], cheap)])))
         case "provisioner":
             found = draw(st.sampled_from([(), (provisioner("near"),), (provisioner("far"),)]))
-            unreadable = draw(st.sampled_from([(), (), ("gpus",)]))
-            return replace(seen, provisioners=found, unreadable_provisioners=frozenset(unreadable))
+            return replace(seen, provisioners=found)
+        case "unreadable pool":
+            return replace(seen, unreadable_pools=frozenset(draw(st.sampled_from([(), (("team", "lab"),)]))))
+        case "unreadable class":
+            return replace(seen, unreadable_classes=frozenset(draw(st.sampled_from([(), ("cheap",)]))))
+        case "unreadable provisioner":
+            return replace(seen, unreadable_provisioners=frozenset(draw(st.sampled_from([(), ("gpus",)]))))
         case "rules":
             waits, gpus = draw(st.sampled_from([3, 30])), draw(st.sampled_from([None, frozenset({"amd.com/gpu"})]))
             rules = OperatorRules(
@@ -290,10 +300,10 @@ def without_memory_of_settled(memory: Memory) -> Memory:
 @pytest.mark.law
 @given(st.data())
 def test_what_a_tick_remembers_of_settled_machines_never_changes_what_it_decides(data):
-    seen = beginning()
+    seen = beginning(idle=data.draw(st.sets(st.sampled_from(NAMES))))
     for _ in range(12):
         seen = replace(seen, now=seen.now + data.draw(spans))
-        for _ in range(data.draw(st.integers(0, 2))):
+        for _ in range(data.draw(st.integers(0, 3))):
             seen = changed(data.draw, seen)
         result = tick(seen)
         afresh = tick(replace(seen, memory=without_memory_of_settled(seen.memory)))
@@ -319,6 +329,50 @@ def test_machines_that_are_as_they_were_are_not_looked_at_again():
 
     lost = replace(seen, nodes={**seen.nodes, "r1": node("r1", ready=False)})
     assert "r1" not in tick(lost).memory.settled.records
+
+
+def test_a_machine_that_waits_because_too_many_nodes_are_lost_is_replaced_once_fewer_are():
+    seen = beginning()
+    up = seen.nodes
+    seen = replace(seen, nodes={name: replace(each, ready=False) for name, each in up.items()})
+    for _ in range(4):
+        result = tick(seen)
+        seen = replace(applied(seen, result.decisions), memory=result.memory, now=seen.now + timedelta(minutes=20))
+    assert "r1" in seen.memory.settled.records
+
+    seen = replace(seen, nodes={**up, "r1": seen.nodes["r1"]})
+    ended = [each for each in tick(seen).decisions if isinstance(each, WriteStatus) and each.record.uid == "uid-r1"]
+    assert [each.status.state for each in ended] == [S.DRAINING]
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "name"),
+    [
+        ({"pools": (), "unreadable_pools": frozenset({("team", "lab")})}, "r1"),
+        ({"classes": (), "unreadable_classes": frozenset({"cheap", "owned"})}, "r1"),
+        ({"provisioners": (), "unreadable_provisioners": frozenset({"gpus"})}, "m1"),
+    ],
+)
+def test_machines_of_what_cannot_be_read_stay_as_they_are_until_it_is_known_to_be_deleted(unreadable, name):
+    seen = replace(beginning(), **unreadable)
+    for _ in range(3):
+        result = tick(seen)
+        seen = replace(applied(seen, result.decisions), memory=result.memory)
+    assert name in seen.memory.settled.records
+
+    deleted = replace(seen, **{field: frozenset() for field in unreadable if field.startswith("unreadable")})
+    assert name in {each.record.metadata.name for each in tick(deleted).decisions if isinstance(each, WriteStatus)}
+
+
+def test_a_machine_with_a_call_in_flight_is_looked_at_again_when_the_call_has_ended():
+    seen = beginning()
+    gone = of_machine("r1", S.GONE, NOW)
+    seen = replace(seen, records=(gone,), nodes={}, pods_by_node={}, sources={}, provisioners=())
+    result = tick(seen)
+    assert result.requeue_at == NOW + timedelta(hours=1), "when the record expires"
+    called = tick(replace(seen, memory=result.memory, calls_in_flight=frozenset({"r1"})))
+    assert called.requeue_at is None
+    assert "r1" not in called.memory.settled.records
 
 
 def test_a_clock_that_was_set_back_makes_a_tick_look_at_every_machine():
