@@ -26,6 +26,7 @@ from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod, PodShape
 from forebay.offload.departure import OffloadRules, PortablePod
+from forebay.reconcile.made_plans import MadePlan
 from forebay.reconcile.settled import Settled
 
 
@@ -102,6 +103,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     settled: Settled = Settled()
     #: How each machine was used, by name of its GPUInstance. It saves time and alters nothing.
     uses: Mapping[str, MachineUse] = {}
+    #: Plans for pods of the last tick. They save time and alter nothing.
+    plans: tuple[MadePlan, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):

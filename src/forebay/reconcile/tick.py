@@ -178,6 +178,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             defragmented=sized.defragmented,
             settled=due.settled.without(synced.pending),
             uses=scaled_down.uses,
+            plans=bought.plans,
         ),
         errors=faults.errors,
     )

@@ -208,7 +208,8 @@ def changed(draw, seen):
         case "pending":
             waits = replace(pod(), phase=Phase.PENDING, node=None, unschedulable_since=now)
             untried = replace(waits, unschedulable_since=None)
-            return replace(seen, pending=draw(st.sampled_from([(), (waits,), (untried,)])))
+            large = replace(waits, shape=pod(gpus=64).shape)
+            return replace(seen, pending=draw(st.sampled_from([(), (waits,), (large,), (untried,), (large, waits)])))
         case "listing":
             key = draw(st.sampled_from([*seen.sources]))
             listing = listings(draw, key, now)
@@ -294,7 +295,7 @@ def applied(seen, decisions):
 
 
 def without_memory_of_settled(memory: Memory) -> Memory:
-    return replace(memory, settled=Settled(), uses={})
+    return replace(memory, settled=Settled(), uses={}, plans=())
 
 
 @pytest.mark.law
@@ -373,6 +374,19 @@ def test_a_machine_with_a_call_in_flight_is_looked_at_again_when_the_call_has_en
     called = tick(replace(seen, memory=result.memory, calls_in_flight=frozenset({"r1"})))
     assert called.requeue_at is None
     assert "r1" not in called.memory.settled.records
+
+
+def test_a_pod_that_nothing_fits_is_planned_for_again_only_when_something_has_changed():
+    large = replace(pod(gpus=64), phase=Phase.PENDING, node=None, unschedulable_since=NOW)
+    first = tick(replace(beginning(), pending=(large,)))
+    assert len(first.memory.plans) == 1
+    seen = replace(applied(beginning(), first.decisions), pending=(large,), memory=first.memory)
+
+    later = tick(replace(seen, now=NOW + timedelta(minutes=9)))
+    assert later.memory.plans[0] is first.memory.plans[0]
+    cheaper = replace(seen.sources[CLOUD], offers=(rentable("0.2"),))
+    assert tick(replace(seen, sources={**seen.sources, CLOUD: cheaper})).memory.plans[0] is not first.memory.plans[0]
+    assert tick(replace(seen, pending=())).memory.plans == ()
 
 
 def test_a_clock_that_was_set_back_makes_a_tick_look_at_every_machine():
