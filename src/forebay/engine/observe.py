@@ -199,5 +199,8 @@ class Observer:
         found = ((named_pod.uid, self._views.pods.get((named_pod.namespace, named_pod.name))) for named_pod in named)
         return {uid: pod for uid, pod in found if pod is not None and pod.uid == uid}
 
+    def _pods_on(self, node: str) -> tuple[Pod, ...]:
+        return self._views.pods_by_node.of(node, self._bound_to)
+
     def _bound_to(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods.by(BY_NODE, node)

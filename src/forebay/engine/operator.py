@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 

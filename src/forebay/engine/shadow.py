@@ -8,7 +8,6 @@ There is no Lease: a dry run may run beside an operator.
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
