@@ -13,7 +13,7 @@ from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey, SourceKey
 from forebay.model.workloads import Pod
 from forebay.planning.candidates import CandidateContext, CandidateSet, CoolingDown, candidates
-from forebay.planning.gangs import Gang, gang_key
+from forebay.planning.gangs import Gang, Gangs, gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
@@ -50,7 +50,8 @@ def buy(
     if not pods:
         return BuyResult()
     classes = tuple(filter(may_buy, snapshot.classes))
-    planned, *made = _planned(msgspec.structs.replace(snapshot, classes=classes), pods, reserved=reserved)
+    gangs = known_gangs(snapshot, pods, reserved)
+    planned, made = _planned(msgspec.structs.replace(snapshot, classes=classes), pods, gangs, Preferences())
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     affordable, held = within_dollars(planned.purchases, admission)
     decisions = order(snapshot, affordable)
@@ -59,7 +60,7 @@ def buy(
         left_out=planned.left_out,
         held=held,
         requeue_at=min((each.until for each in cooling.values()), default=None),
-        plans=tuple(made),
+        plans=(made,),
     )
 
 
@@ -146,29 +147,23 @@ def plan_for(
 
     `reserved` as for `buy`. `alone`: as if no pod belonged to a gang.
     """
-    return _planned(snapshot, pods, preferences, extra_caps=extra_caps, reserved=reserved, alone=alone)[0]
+    gangs = known_gangs(snapshot, pods, reserved)
+    if alone:
+        gangs = {key: Gang(min_count=0) for key in gangs}
+    return _planned(snapshot, pods, gangs, preferences, extra_caps)[0]
 
 
 def _planned(
-    snapshot: Snapshot,
-    pods: Sequence[Pod],
-    preferences: Preferences = Preferences(),  # noqa: B008 (immutable)
-    *,
-    extra_caps: Sequence[Cap] = (),
-    reserved: Collection[str] = (),
-    alone: bool = False,
+    snapshot: Snapshot, pods: Sequence[Pod], gangs: Gangs, preferences: Preferences, extra_caps: Sequence[Cap] = ()
 ) -> tuple[Plan, MadePlan]:
     """The plan as it is told, and as it was made."""
     offering = candidates_now(snapshot)
     related = looks_at_other_pods(pods)
-    gangs = known_gangs(snapshot, pods, reserved)
-    if alone:
-        gangs = {key: Gang(min_count=0) for key in gangs}
     limits = (*caps(snapshot.pools, snapshot.classes, snapshot.records), *extra_caps)
     preferences = msgspec.structs.replace(
         preferences, known_providers=frozenset(record.spec.provider for record in snapshot.records)
     )
-    running = tuple(running_pods(snapshot)) if related else ()
+    running = running_pods(snapshot) if related else ()
     nodes = tuple(snapshot.nodes.values()) if related else ()
     made = made_again(
         snapshot.memory.plans,
