@@ -29,7 +29,7 @@ VIRTUAL_NODE = "far-away"
 _REORDER = 15.0
 
 
-class BoundPod(Object):
+class BoundPod(Object, frozen=True):
     spec: dict = msgspec.field(default_factory=dict)
 
 

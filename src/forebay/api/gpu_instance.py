@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
@@ -320,7 +321,7 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """All changes of state so far, oldest first."""
 
 
-class GPUInstance(Object, kw_only=True):
+class GPUInstance(Object, kw_only=True, frozen=True, dict=True):
     """A GPUInstance is one machine or container that Forebay launched, from the intent until it is proven gone. Only
     Forebay writes it. Deleting it terminates the machine; the object is removed when the provider shows that nothing is
     left.
@@ -329,11 +330,12 @@ class GPUInstance(Object, kw_only=True):
     spec: GPUInstanceSpec
     status: GPUInstanceStatus | None = None
 
-    @property
+    # Cached: a tick asks thousands of records dozens of times, and a record never changes.
+    @cached_property
     def state(self) -> InstanceState:
         return InstanceState.REQUESTED if self.status is None or self.status.state is None else self.status.state
 
-    @property
+    @cached_property
     def purpose(self) -> Purpose:
         """Why it exists. Records of earlier releases do not say so, but named the pods they were created for."""
         if self.spec.purpose is not None:
@@ -341,6 +343,18 @@ class GPUInstance(Object, kw_only=True):
         if self.spec.provisioner_ref is not None:
             return Purpose.GROUP
         return Purpose.PODS if self.spec.pods else Purpose.ADOPTED
+
+    @cached_property
+    def pool_key(self) -> tuple[str, str]:
+        """Namespace and name of its pool; ("", "") without one."""
+        pool = self.spec.pool_ref
+        return ("", "") if pool is None else (pool.namespace, pool.name)
+
+    @cached_property
+    def hourly_price(self) -> Figure:
+        """Price of an hour while it is there: as it is billed, or else as it was ordered."""
+        billed = self.status.hourly_price if self.status is not None else None
+        return billed if billed is not None else self.spec.hourly_price or 0
 
     @property
     def billing(self) -> Billing:
@@ -351,7 +365,7 @@ class GPUInstance(Object, kw_only=True):
             increment=usual.increment if terms.increment is None else duration(terms.increment),
         )
 
-    @property
+    @cached_property
     def node_name(self) -> str | None:
         """Name of the node that it is or will become. None for a container, which has no node of its own."""
         if not self.spec.delivers.has_node:

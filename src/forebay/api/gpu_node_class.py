@@ -200,7 +200,7 @@ class GPUNodeClassStatus(Observed, frozen=True, kw_only=True):
     """When offers will be read again."""
 
 
-class GPUNodeClass(Object, kw_only=True):
+class GPUNodeClass(Object, kw_only=True, frozen=True):
     """A GPUNodeClass says where GPU capacity may come from and how it joins the cluster: which providers with which
     credentials, what machines boot, which network they enter, and how much may be spent. GPUNodePools refer to it.
     """

@@ -190,7 +190,7 @@ class GPUNodePoolStatus(Observed, frozen=True, kw_only=True):
     """What they cost per hour in US dollars."""
 
 
-class GPUNodePool(Object, kw_only=True):
+class GPUNodePool(Object, kw_only=True, frozen=True):
     """A GPUNodePool gives GPU capacity to pending pods: it says which pods, from which GPUNodeClass, on what nodes, at
     which price, and when nodes are terminated.
     """

@@ -102,7 +102,7 @@ class GPUWorkloadBudgetStatus(Observed, frozen=True, kw_only=True):
     Absent: not within one window from now."""
 
 
-class GPUWorkloadBudget(Object, kw_only=True):
+class GPUWorkloadBudget(Object, kw_only=True, frozen=True):
     """A GPUWorkloadBudget limits the GPU time that pods of its namespace may use in a rolling window. Forebay stops
     buying capacity for them before the quota is used up, and evicts, pauses or alerts beyond it.
     """

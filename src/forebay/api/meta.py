@@ -33,7 +33,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
     managed_fields: list[msgspec.Raw] = []
 
 
-class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
     """Base of kinds with the layout of Kubernetes objects. `apiVersion` and `kind` come from the Resource."""
 
     metadata: ObjectMeta

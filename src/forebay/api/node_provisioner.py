@@ -104,7 +104,7 @@ class NodeProvisionerStatus(Observed, frozen=True, kw_only=True):
     """How the target was computed, one step a line, with its numbers."""
 
 
-class NodeProvisioner(Object, kw_only=True):
+class NodeProvisioner(Object, kw_only=True, frozen=True):
     """A NodeProvisioner sizes instance groups that exist already, so that enough of their GPU nodes are in use and
     enough are kept ready. Its name is the value of the node label nodeprovisioner.compute.baseten.co/provisioner-name.
     """

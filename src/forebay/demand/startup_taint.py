@@ -31,6 +31,7 @@ from forebay.model.requirements import Taint, tolerates
 from forebay.model.workloads import Pod
 
 _BOOTING: Final = (InstanceState.LAUNCHED, InstanceState.JOINED)
+_UP: Final = (InstanceState.JOINED, InstanceState.READY)
 _NOTHING: Final = Resources()
 _NO_PORTS: Final[frozenset[Port]] = frozenset()
 
@@ -75,6 +76,7 @@ def startup_taints(
     used: Mapping[str, Resources],
     now: datetime,
     *,
+    tainted: Collection[Node],
     to_launch: Collection[str] = (),
     ports: Mapping[str, frozenset[Port]] | None = None,
     pods_by_node: Mapping[str, Collection[Pod]] | None = None,
@@ -83,6 +85,7 @@ def startup_taints(
 ) -> tuple[ReserveNode | AddToleration | OpenNode, ...]:
     """Startup taints to put on nodes and to remove, and tolerations to give to planned pods.
 
+    `tainted` are those of the nodes that carry a startup taint.
     `pending` are all GPU pods without a node. `to_launch` names the GPUInstances that are launched next. `refused` are
     pods (by UID) that the scheduler does not place on their planned node; `intolerant` ones that cannot be given a
     toleration. Neither keeps a node reserved.
@@ -95,15 +98,18 @@ def startup_taints(
     found: list[ReserveNode | AddToleration | OpenNode] = []
     full: list[OpenNode] = []
     any_reserved = False
+    reserved = {node.name for node in tainted}
     for record in records:
         booting = record.state in _BOOTING
         launched_next = record.metadata.name in to_launch
+        if not (booting or launched_next or (record.state is InstanceState.READY and record.node_name in reserved)):
+            continue  # the most frequent case
         node = nodes.get(record.node_name or "")
-        if is_leaving(record) or not (booting or launched_next or record.state is InstanceState.READY):
+        if is_leaving(record):
             continue
         present = _startup_taint_of(node)
-        if not (booting or launched_next or present) or not (waiting or present):
-            continue  # the most frequent case
+        if not (waiting or present):
+            continue
         planned = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting]
         if record.state is InstanceState.READY and node is not None:
             room = _RemainingCapacity(node, used, ports, pods_by_node)
@@ -121,17 +127,16 @@ def startup_taints(
         if not launched_next:
             lacking = (pod for pod in planned if not tolerates(pod.shape.tolerations, startup_taint(record)))
             found += (AddToleration(record=record, pod=pod) for pod in lacking if pod.uid not in intolerant)
-    return (*found, *(() if any_reserved else full), *_left_behind(records, nodes.values()))
+    return (*found, *(() if any_reserved else full), *_left_behind(records, tainted))
 
 
-def next_taint_change(records: Iterable[GPUInstance], nodes: Mapping[str, Node], now: datetime) -> datetime | None:
-    """Earliest time at which a node is opened because time has passed; None where no node is reserved."""
+def next_taint_change(records: Iterable[GPUInstance], tainted: Collection[Node], now: datetime) -> datetime | None:
+    """Earliest time at which one of the nodes with a startup taint is opened because time has passed."""
     ends: list[datetime] = []
-    for record in records:
-        if record.state not in (InstanceState.JOINED, InstanceState.READY):
-            continue
+    nodes = {node.name: node for node in tainted}
+    for record in records if nodes else ():
         node = nodes.get(record.node_name or "")
-        if node is not None and _startup_taint_of(node) is not None:
+        if node is not None and record.state in _UP:
             ready_since = node.ready_since or now
             ends.append(
                 _reserved_until(record, now) if record.state is InstanceState.READY else ready_since + GPUS_AWAITED
@@ -139,13 +144,15 @@ def next_taint_change(records: Iterable[GPUInstance], nodes: Mapping[str, Node],
     return min((end for end in ends if end > now), default=None)
 
 
-def _left_behind(records: Iterable[GPUInstance], nodes: Iterable[Node]) -> list[OpenNode]:
+def _left_behind(records: Iterable[GPUInstance], tainted: Collection[Node]) -> list[OpenNode]:
     """Nodes that still carry the taint of a GPUInstance that is gone, such as that of a machine that never came up."""
+    if not tainted:
+        return []
     live = [record for record in records if record.state is not InstanceState.GONE]
     names, uids = {record.node_name for record in live}, {record.uid for record in live}
     found: list[OpenNode] = []
-    for node in nodes:
-        taint = _startup_taint_of(node) if node.taints else None
+    for node in tainted:
+        taint = _startup_taint_of(node)
         if taint is not None and taint.value and taint.value not in uids and node.name not in names:
             found.append(OpenNode(node=node))
     return found

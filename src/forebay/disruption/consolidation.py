@@ -65,7 +65,11 @@ def scale_down(
         for each in machines
         if expiring and pool_of(each) in expiring and (why := _expired(each, now, rules)) is not None
     ]
-    changed = [(each, why) for each in machines if (why := drifted(each, rules.templates)) is not None]
+    changed = [
+        (each, why)
+        for each in machines
+        if each.record.spec.template_hash is not None and (why := drifted(each, rules.templates)) is not None
+    ]
     if not idle and not old and not changed:
         return tuple(unneeded)
     pools = budgets or PoolBudgets(machines, rules.pools, now)
@@ -157,11 +161,11 @@ def kept_idle(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRul
     static = _kept_static((each for each in machines if each.idle), machines, rules)
     found = dict.fromkeys(static, "It stays: its pool has no more nodes than its spec.minNodes.")
     for machine in machines:
-        if machine.name in static:
+        if machine.name in static or not (machine.idle or machine.unneeded):
             continue
         delay = _idle_delay(machine, rules)
         end = paid_until(machine.record, max((machine.idle_since or now) + delay, now)) if delay else None
-        if end is not None and (machine.idle or machine.unneeded) and machine.refused is None and end - LEAD > now:
+        if end is not None and machine.refused is None and end - LEAD > now:
             found[machine.name] = f"It is paid until {end:%H:%M} UTC and kept to near that time, as pods may come."
     return found
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -25,8 +26,8 @@ from forebay.model.workloads import Pod, pod_names
 _ERRORS_AWAITED: Final = timedelta(minutes=2)
 
 
-class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPUInstance with its node and the pods on it or expected on it."""
+class MachineUse(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A GPUInstance with its node and the pods on it or expected on it. What follows from them is found out once."""
 
     record: GPUInstance
     node: Node | None = None
@@ -60,7 +61,7 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         """True for a machine that was found on: its record was created for no pod."""
         return self.policy.adopted_when_found and self.record.purpose is Purpose.ADOPTED
 
-    @property
+    @cached_property
     def in_service(self) -> bool:
         """True while the node is up and its provider is configured: only such a node can be idle, and be terminated."""
         return (
@@ -75,21 +76,21 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     def unconfigured(self) -> bool:
         return self.record.status is not None and self.record.status.reason == Reason.PROVIDER_NOT_CONFIGURED
 
-    @property
+    @cached_property
     def user(self) -> str | None:
         """A pod (`namespace/name`) that keeps the machine on: a GPU pod, or one that must not be evicted."""
         return next(("/".join(pod.key) for pod in self.pods if keeps_machine(pod, self.gpu_resources)), None)
 
-    @property
+    @cached_property
     def held(self) -> str | None:
         """Why people keep the machine as it is, as a clause; None where nobody does."""
         return held_by_people(self.record, self.node, held_by_cordon=self.policy.held_by_cordon)
 
-    @property
+    @cached_property
     def idle(self) -> bool:
         return self.user is None and self.awaited_by is None and self.in_service and self.held is None
 
-    @property
+    @cached_property
     def booting(self) -> bool:
         """True while the machine has not registered, for one that may be terminated without that."""
         return (
@@ -101,12 +102,19 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
             and self.record.metadata.deletion_timestamp is None
         )
 
-    @property
+    @cached_property
     def unneeded(self) -> bool:
         """True for a machine that boots although nobody needs it any more."""
         return self.booting and not self.wanted and self.awaited_by is None and self.held is None
 
-    @property
+    @cached_property
+    def shows_idleness(self) -> bool:
+        """Whether the Idle condition says what is so."""
+        truth, reason, _ = _idleness(self)
+        recorded = idle_condition(self.record)
+        return recorded is not None and recorded.status is truth and recorded.reason == reason
+
+    @cached_property
     def idle_since(self) -> datetime | None:
         """Since when the Idle condition has been True; None where it is not."""
         recorded = idle_condition(self.record)
@@ -124,8 +132,9 @@ def machine_uses(
     gpu_resources: Collection[str] | None = None,
     wanted: Callable[[GPUInstance], bool] = lambda _: True,
     moving: Mapping[str, str] | None = None,
+    before: Mapping[str, MachineUse] | None = None,
 ) -> tuple[MachineUse, ...]:
-    """One `MachineUse` for each record.
+    """One `MachineUse` for each record: that of an earlier tick, where `before` has it and it is the same.
 
     A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
     yet is expected on every node that it fits, because it may be bound there in a moment. One for which the scheduler
@@ -137,6 +146,7 @@ def machine_uses(
     untried = [pod for pod in pending if _untried(pod, now)]
     awaited = {**(moving or {}), **{each.node: names.get(uid, uid) for uid, each in reservations.placed.items()}}
     refused = {each.pod.uid: each.pod for each in reservations.refused}
+    before = before or {}
     found: list[MachineUse] = []
     for record in records:
         name = record.node_name
@@ -147,22 +157,29 @@ def machine_uses(
                 use = replace(use, wanted=False, awaited_by=_expected(untried, future_node(record, None), names))
             found.append(use)
             continue
-        on_node = tuple(pods_by_node.get(name, ()))
+        on_node = pods_by_node.get(name, ())
+        last = before.get(record.metadata.name)
+        if (
+            last is None
+            or last.record is not record
+            or last.node is not node
+            or last.pods is not on_node
+            or last.gpu_resources is not gpu_resources
+        ):
+            last = MachineUse(record=record, node=node, pods=tuple(on_node), gpu_resources=gpu_resources)
         awaited_by = awaited.get(name)
-        if untried and awaited_by is None and not any(keeps_machine(pod, gpu_resources) for pod in on_node):
+        if untried and awaited_by is None and last.user is None:
             awaited_by = _expected(untried, node, names)
         unused_by = [refused[pod.uid] for pod in record.spec.pods if pod.uid in refused] if refused else []
-        found.append(
-            MachineUse(
-                record=record,
-                node=node,
-                pods=on_node,
-                gpu_resources=gpu_resources,
-                awaited_by=awaited_by,
-                refused="/".join(unused_by[0].key) if unused_by else None,
-                refusal_recorded=all(pod.refusal is not None for pod in unused_by),
-            )
+        expected = (
+            awaited_by,
+            "/".join(unused_by[0].key) if unused_by else None,
+            bool(unused_by) and all(pod.refusal is not None for pod in unused_by),
         )
+        if expected != (last.awaited_by, last.refused, last.refusal_recorded):
+            awaited_by, refused_by, recorded = expected
+            last = replace(last, awaited_by=awaited_by, refused=refused_by, refusal_recorded=recorded)
+        found.append(last)
     return tuple(found)
 
 
@@ -207,11 +224,11 @@ def idle_updates(
         recorded = idle_condition(machine.record)
         if not machine.in_service and not machine.unneeded and not (machine.booting and recorded is not None):
             continue
+        if machine.shows_idleness:
+            continue
         truth, reason, sentence = _idleness(machine)
         if truth is Truth.TRUE and kept and machine.name in kept:
             sentence = f"{sentence} {kept[machine.name]}"
-        if recorded is not None and recorded.status is truth and recorded.reason == reason:
-            continue
         status = machine.record.status or GPUInstanceStatus()
         condition = Condition(
             type=IDLE_CONDITION,

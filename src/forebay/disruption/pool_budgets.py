@@ -17,11 +17,19 @@ class PoolBudgets:
     """How many nodes of each pool may still be disrupted in this tick."""
 
     def __init__(self, machines: Sequence[MachineUse], pools: Mapping[PoolName, Disruption], now: datetime) -> None:
+        self._machines = machines
         self._pools = pools
         self._now = now
         self._nodes: defaultdict[PoolName, int] = defaultdict(int)
         self._disrupted: defaultdict[PoolName, int] = defaultdict(int)
-        for machine in machines:
+        self._counted = False
+
+    def _count(self) -> None:
+        """Counts the machines, when the first disruption asks: in most ticks none does."""
+        if self._counted:
+            return
+        self._counted = True
+        for machine in self._machines:
             pool = pool_of(machine)
             if pool is None:
                 continue
@@ -38,6 +46,7 @@ class PoolBudgets:
         An empty node counts for none: it goes unless a budget allows no disruption at all. So a drain that is blocked,
         or a termination that fails, keeps no idle node on.
         """
+        self._count()
         pool = pool_of(machine)
         assert pool is not None, "a machine without a pool is neither idle, nor expired, nor drifted"
         budgets = self._pools[pool].budgets

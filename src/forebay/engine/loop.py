@@ -123,8 +123,9 @@ class Loop:
         if self._changed_at is not None:
             self._counts.latency.observe(asyncio.get_running_loop().time() - self._changed_at)
             self._changed_at = None
-        machines = machine_sources(snapshot.sources)
-        awaited = (serving_source(each, machines) for each in snapshot.records if awaits_listing(each, snapshot.now))
+        awaiting = [record for record in snapshot.records if awaits_listing(record, snapshot.now)]
+        machines = machine_sources(snapshot.sources) if awaiting else {}
+        awaited = (serving_source(record, machines) for record in awaiting)
         self._sources.poll_faster((*awaited, *awaited_sources(snapshot)))
         if applied.failed or applied.conflicts or result.errors:
             return self._timing.retry

@@ -24,7 +24,7 @@ from forebay.model.sources import Source
 from forebay.model.workloads import Pod
 from forebay.reconcile.decisions import Publish, Unpublish
 from forebay.reconcile.environment_class import of_this_operator
-from forebay.reconcile.moved_machines import with_current_sources
+from forebay.reconcile.moved_machines import CurrentRecords
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 from forebay.reconcile.what_runs import looks_at_other_pods
 
@@ -65,6 +65,7 @@ class Observer:
         self._gate = gate
         self._refused_tolerations = refused_tolerations or RefusedTolerations()
         self._remote = remote
+        self._records = CurrentRecords()
         self._last_known: dict[str, Node] = {}
         #: Nodes with GPUs of ResourceSlices, as observed and as they are given to ticks.
         self._with_devices: dict[str, tuple[Node, Mapping[str, int], Node]] = {}
@@ -77,7 +78,7 @@ class Observer:
         views = self._views
         sources = self._sources.states()
         classes, pools, claimed, self.publications = self._classes_and_pools()
-        records = with_current_sources(views.instances.values(), sources, pools)
+        records = self._records.current(views.instances.values(), sources, pools)
         nodes = self._nodes_with_devices()
         pending = (*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(sources.values(), nodes, records))
         now = self._clock()
@@ -167,12 +168,15 @@ class Observer:
         known: dict[str, Node] = {}
         for name in names:
             node, before = nodes.get(name), self._last_known.get(name)
+            if node is not None and node is before:
+                known[name] = node
+                continue
             up = node is not None and node.ready and bool(node.allocatable.gpus(self._rules.gpu_resources))
             remembered = node if up or before is None else before
             if remembered is not None:
                 known[name] = remembered
         self._last_known = known
-        return dict(self._last_known)
+        return known
 
     def _bound_to_machines_off(
         self, sources: Iterable[Source], nodes: Mapping[str, Node], records: Iterable[GPUInstance]
@@ -188,7 +192,7 @@ class Observer:
         names = {name for record in records if (name := record.node_name) is not None}
         if looks_at_other_pods(pending):
             names.update(nodes)
-        return {name: self._pods_on(name) for name in sorted(names)}
+        return self._views.pods_by_node.of_all(sorted(names), self._bound_to)
 
     def _container_pods(self, records: Iterable[GPUInstance]) -> dict[str, Pod]:
         named = (pod for record in records if not record.spec.delivers.has_node for pod in record.spec.pods)

@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -32,7 +31,7 @@ from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
-from forebay.engine.sources.configuration import configure_sources
+from forebay.engine.sources.configuration import ConfiguredSources
 from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets, JoinSecrets
 from forebay.engine.sources.sources import Sources
@@ -45,6 +44,7 @@ from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Elector, LeadershipLost, Terms
+from forebay.kube.right_of_way import RightOfWay
 from forebay.lifecycle.facts import source_of
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
@@ -107,7 +107,8 @@ class Operator:
         port_server: PortServer | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.recorder = EventRecorder(client, instance=identity)
+        self._way = RightOfWay()
+        self.recorder = EventRecorder(client, instance=identity, way=self._way)
         self.elector = Elector(
             election_client,
             namespace,
@@ -238,7 +239,7 @@ class Operator:
             gpu_resources=self._rules.gpu_resources,
             budgets=self._rules.budgets,
         )
-        conditions = CapacityConditions(self._client, views, self.elector.still_leader, self.counts)
+        conditions = CapacityConditions(self._client, views, self.elector.still_leader, self.counts, self._way)
         refused_tolerations = RefusedTolerations()
         gate = GateWatch(self._client, views) if self._rules.budgets else None
         remote = None
@@ -255,7 +256,6 @@ class Operator:
                 port_server=self._port_server,
             )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
-
         loop = Loop(
             views=views,
             sources=sources,
@@ -282,10 +282,11 @@ class Operator:
                 conditions=conditions,
                 budgets=BudgetActions(self._client, views, events, budget_accounting.actions, self._clock),
                 startup_taints=StartupTaints(self._startup_client, views, refused_tolerations, self._clock),
+                way=self._way,
                 clock=self._clock,
                 counts=self.counts,
             ),
-            configure=partial(configure_sources, sources, environment, views.provisioners, context),
+            configure=ConfiguredSources(sources, environment, views, context),
             counts=self.counts,
             timing=self._timing,
         )

@@ -1,6 +1,6 @@
 """Pods that occupy each node, cached between ticks until a pod of the node changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from forebay.model.workloads import Pod
 
@@ -26,3 +26,8 @@ class PodsByNode:
         if pods is None:
             pods = self._cached[node] = tuple(pod for pod in bound_to(node) if pod.occupies_node)
         return pods
+
+    def of_all(self, nodes: Iterable[str], bound_to: Callable[[str], tuple[Pod, ...]]) -> dict[str, tuple[Pod, ...]]:
+        """Pods that occupy each of the nodes."""
+        known = self._cached
+        return {node: known[node] if node in known else self.of(node, bound_to) for node in nodes}

@@ -8,7 +8,6 @@ There is no Lease: a dry run may run beside an operator.
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -23,7 +22,7 @@ from forebay.engine.ledger.store import LedgerKey, LedgerStore
 from forebay.engine.loop import Loop
 from forebay.engine.observe import Observer
 from forebay.engine.operator import Operator
-from forebay.engine.sources.configuration import configure_sources
+from forebay.engine.sources.configuration import ConfiguredSources
 from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.sources import Sources
 from forebay.kube.client import Client
@@ -119,7 +118,7 @@ class ShadowOperator(Operator):
             sources=sources,
             observer=observer,
             applier=_NothingApplied(),
-            configure=partial(configure_sources, sources, environment, views.provisioners, context),
+            configure=ConfiguredSources(sources, environment, views, context),
             counts=self.counts,
             timing=self._timing,
         )

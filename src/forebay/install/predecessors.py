@@ -15,7 +15,7 @@ from forebay.kube.resources import Resource
 Document = dict[str, Any]
 
 
-class FormerObject(Object, kw_only=True):
+class FormerObject(Object, kw_only=True, frozen=True):
     """An object of a predecessor: all that a migration looks at."""
 
     spec: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -23,7 +23,7 @@ class TokenReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
     user: ReviewedUser = ReviewedUser()
 
 
-class TokenReview(Object):
+class TokenReview(Object, frozen=True):
     status: TokenReviewStatus = TokenReviewStatus()
 
 
@@ -32,7 +32,7 @@ class SubjectAccessReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
     denied: bool = False
 
 
-class SubjectAccessReview(Object):
+class SubjectAccessReview(Object, frozen=True):
     status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()
 
 

@@ -12,7 +12,7 @@ _NAME: Final = "kube-root-ca.crt"
 _KEY: Final = "ca.crt"
 
 
-class _Published(Object):
+class _Published(Object, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 

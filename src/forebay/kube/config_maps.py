@@ -6,7 +6,7 @@ from forebay.api.meta import Object
 from forebay.kube.resources import Resource
 
 
-class ConfigMap(Object):
+class ConfigMap(Object, frozen=True):
     #: Base64 on the wire, bytes here.
     binary_data: dict[str, bytes] = msgspec.field(default_factory=dict)
 

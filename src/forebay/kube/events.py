@@ -20,6 +20,7 @@ from forebay.api.meta import ObjectMeta
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import AlreadyExists, KubeError, NotFound, ServerUnavailable, TooManyRequests, Unauthorized
+from forebay.kube.right_of_way import RightOfWay
 from forebay.kube.types import EVENTS, Event, EventSeries, MicroTime, ObjectReference, micro_time
 from forebay.net import clock
 from forebay.net.transport import TransportError
@@ -79,13 +80,22 @@ class _Bucket(msgspec.Struct):
 class EventRecorder:
     """Writes events. `instance` is the `reportingInstance` of the events: the name of this process."""
 
-    def __init__(self, client: Client, *, instance: str, controller: str = CONTROLLER, queue: int = 1000) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        instance: str,
+        controller: str = CONTROLLER,
+        queue: int = 5000,
+        way: RightOfWay | None = None,
+    ) -> None:
         self.counts = EventCounts()
         #: The error of the last write that failed.
         self.last_error: str | None = None
         self._client = client
         self._instance = instance[:_FIELD_LIMIT]
         self._controller = controller
+        self._way = way or RightOfWay()
         self._queue: asyncio.Queue[_Series] = asyncio.Queue(queue)
         self._series: OrderedDict[Hashable, _Series] = OrderedDict()
         self._buckets: OrderedDict[ObjectReference, _Bucket] = OrderedDict()
@@ -223,6 +233,8 @@ class EventRecorder:
     async def _write_all(self) -> None:
         while True:
             series = await self._queue.get()
+            if not self._closed:
+                await self._way.give()
             await self._deliver(series)
             series.due = False
             if series.count > series.written:

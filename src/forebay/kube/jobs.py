@@ -17,7 +17,7 @@ class JobStatus(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True
     failed: int = 0
 
 
-class Job(Object):
+class Job(Object, frozen=True):
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatus = msgspec.field(default_factory=JobStatus)
 

@@ -72,5 +72,5 @@ def segment(name: str) -> str:
     return quote(name, safe=":")
 
 
-class AnyObject(Object):
+class AnyObject(Object, frozen=True):
     """An object of which only the metadata is decoded."""

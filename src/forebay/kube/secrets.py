@@ -9,7 +9,7 @@ from forebay.kube.client import Client
 from forebay.kube.resources import Resource
 
 
-class Secret(Object):
+class Secret(Object, frozen=True):
     #: Base64, as on the wire.
     data: dict[str, str] = msgspec.field(default_factory=dict)
 

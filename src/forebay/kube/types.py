@@ -28,7 +28,7 @@ class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     preferred_holder: str | None = None
 
 
-class Lease(Object):
+class Lease(Object, frozen=True):
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
@@ -67,7 +67,7 @@ class EventSeries(msgspec.Struct, rename="camel", kw_only=True):
     last_observed_time: MicroTime
 
 
-class Event(Object):
+class Event(Object, frozen=True):
     """An events.k8s.io/v1 Event. Only its series may change after creation."""
 
     event_time: MicroTime | None = None
@@ -91,7 +91,7 @@ class NamespaceStatus(msgspec.Struct, omit_defaults=True, kw_only=True):
     phase: str = ""
 
 
-class Namespace(Object):
+class Namespace(Object, frozen=True):
     """A Namespace: metadata and phase."""
 
     status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)

@@ -24,6 +24,8 @@ from forebay.model.reasons import Reason
 
 #: How long after a call the provider is listed more often, to learn the outcome soon.
 FAST_LISTING: Final = timedelta(minutes=3)
+#: States that end with what a listing shows.
+_AWAITED: Final = (InstanceState.LAUNCHING, InstanceState.TERMINATING)
 
 
 def step_or_wait(facts: Facts, now: datetime) -> tuple[AnyStep | None, datetime | None]:
@@ -53,13 +55,13 @@ def awaits_listing(record: GPUInstance, now: datetime) -> bool:
     After `FAST_LISTING` without an outcome, or after several terminations without effect, the usual interval will do.
     """
     status = record.status
-    if status is None:
+    if status is None or not (status.absences or status.state in _AWAITED):
         return False
     if status.absences and status.absences < ABSENCES_NEEDED:
         return True
     called = status.attempted_at if (status.termination_attempts or 0) <= MAX_ATTEMPTS else None
     latest = max((each for each in (status.since, called) if each is not None), default=now)
-    return status.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING) and now < latest + FAST_LISTING
+    return status.state in _AWAITED and now < latest + FAST_LISTING
 
 
 def _apply_rule(facts: Facts, now: datetime) -> RuleResult:

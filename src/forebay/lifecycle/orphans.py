@@ -5,8 +5,10 @@ Nothing is concluded from a single listing: the record may have been created a m
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -45,17 +47,14 @@ class Orphans(msgspec.Struct, frozen=True):
         return found is not None and found.listings >= SIGHTINGS_NEEDED and now >= found.first + ORPHAN_AFTER
 
 
-def orphans_seen(before: Orphans, sources: Iterable[Source], records: Iterable[GPUInstance]) -> Orphans:
+def orphans_seen(before: Orphans, sources: Iterable[Source], recorded: "RecordedInstances") -> Orphans:
     """The orphans after the latest listings. Those that now have a record, or are no longer listed, are dropped."""
-    recorded = _Recorded(records)
     seen: dict[tuple[SourceKey, str], OrphanSightings] = {}
     for source in sources:
         if source.listing is None:
             continue
         asked = source.listing.asked
-        for instance in source.listing.found.instances:
-            if recorded.orphan_reason(instance, source) is None:
-                continue
+        for instance, _ in recorded.orphans_of(source):
             known = before.seen.get((source.key, instance.id))
             if known is None:
                 known = OrphanSightings(asked, asked)
@@ -68,12 +67,11 @@ def orphans_seen(before: Orphans, sources: Iterable[Source], records: Iterable[G
 def adoptions(
     found: Orphans,
     sources: Iterable[Source],
-    records: Iterable[GPUInstance],
+    recorded: "RecordedInstances",
     nodes: Mapping[str, Node],
     now: datetime,
 ) -> tuple[Adopt, ...]:
     """Records to create. Names are derived from the instance, so that two replicas cannot create two records for it."""
-    recorded = _Recorded(records)
     adopted: dict[str, Adopt] = {}
     for source in sources:
         for adopt in (
@@ -85,27 +83,55 @@ def adoptions(
     return tuple(adopted.values())
 
 
-class _Recorded:
-    """Which instances have a record."""
+class RecordedInstances:
+    """Which instances have a record. Those `besides` these names are replaced by a new one, if need be."""
 
-    def __init__(self, records: Iterable[GPUInstance]) -> None:
+    def __init__(self, records: Iterable[GPUInstance], besides: Collection[str] = ()) -> None:
+        records = tuple(records)
         self.by_name = {record.metadata.name: record for record in records}
-        live = [each for each in self.by_name.values() if each.state is not InstanceState.GONE]
-        self._by_uid = {record.uid: record for record in live}
-        self._ids = {(record.spec.provider, instance_id(record)) for record in live}
-        #: Providers with a launch whose outcome is unknown: an instance without an owner may be its result.
-        self._launching = {
+        for name in besides:
+            del self.by_name[name]
+        self._live = [record for record in records if record.state is not InstanceState.GONE]
+        self._orphans: dict[SourceKey, tuple[Source, Sequence[tuple[Instance, Reason]]]] = {}
+
+    @cached_property
+    def _by_uid(self) -> dict[str, GPUInstance]:
+        return {record.uid: record for record in self._live}
+
+    @cached_property
+    def _ids(self) -> Mapping[str, Collection[str | None]]:
+        """By provider, the instances that have a record."""
+        found: defaultdict[str, set[str | None]] = defaultdict(set)
+        for record in self._live:
+            found[record.spec.provider].add(instance_id(record))
+        return found
+
+    @cached_property
+    def _launching(self) -> set[str]:
+        """Providers with a launch whose outcome is unknown: an instance without an owner may be its result."""
+        return {
             record.spec.provider
-            for record in live
-            if instance_id(record) is None and record.status is not None and record.status.state is not None
+            for record in self._live
+            if record.status is not None and record.status.state is not None and instance_id(record) is None
         }
 
-    def orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
-        """Why the instance is an orphan; None where it has a record, or may be the result of a launch under way."""
-        provider = source.key.provider
-        if source.key.provisioner is not None or (provider, instance.id) in self._ids:
+    def orphans_of(self, source: Source) -> Sequence[tuple[Instance, Reason]]:
+        """The instances without a record in the source's last listing, and why each is an orphan."""
+        if source.listing is None or source.key.provisioner is not None:
             # Members of groups are adopted by `group_members`, and never terminated for having no record.
-            return None
+            return ()
+        known = self._orphans.get(source.key)
+        if known is None or known[0] is not source:
+            recorded = self._ids.get(source.key.provider, ())
+            others = (each for each in source.listing.found.instances if each.id not in recorded)
+            reasons = ((each, self._orphan_reason(each, source)) for each in others)
+            known = source, [(each, why) for each, why in reasons if why is not None]
+            self._orphans[source.key] = known
+        return known[1]
+
+    def _orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
+        """Why an instance without a record is an orphan; None where it may be the result of a launch under way."""
+        provider = source.key.provider
         if policy_for(source.delivery_of(instance)).adopted_when_found:
             return Reason.ADOPTED if instance.phase is InstancePhase.RUNNING else None
         if instance.owner is None:
@@ -116,10 +142,9 @@ class _Recorded:
         return Reason.DUPLICATE if instance_id(owner) is not None else None
 
 
-def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetime) -> Iterator[Adopt]:
-    for instance in source.listing.found.instances if source.listing is not None else ():
-        reason = recorded.orphan_reason(instance, source)
-        if reason in {None, Reason.ADOPTED} or not found.long_enough(source.key, instance.id, now):
+def _leftovers(found: Orphans, source: Source, recorded: RecordedInstances, now: datetime) -> Iterator[Adopt]:
+    for instance, reason in recorded.orphans_of(source):
+        if reason is Reason.ADOPTED or not found.long_enough(source.key, instance.id, now):
             continue
         provider = source.key.provider
         name = _name(provider, instance.id, recorded)
@@ -159,7 +184,7 @@ def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetim
         )
 
 
-def _name(provider: str, instance: str, recorded: _Recorded) -> str:
+def _name(provider: str, instance: str, recorded: RecordedInstances) -> str:
     """Name of the record; another one where a Gone record for an earlier sighting of the instance has that name."""
     name, earlier = "", ""
     for _ in range(len(recorded.by_name) + 1):
@@ -172,22 +197,19 @@ def _name(provider: str, instance: str, recorded: _Recorded) -> str:
 
 
 def _owned_machines(
-    found: Orphans, source: Source, recorded: _Recorded, nodes: Mapping[str, Node], now: datetime
+    found: Orphans, source: Source, recorded: RecordedInstances, nodes: Mapping[str, Node], now: datetime
 ) -> Iterator[Adopt]:
     listing = source.listing
     if listing is None:
         return
     running = {
         each.id
-        for each in listing.found.instances
+        for each, _ in recorded.orphans_of(source)
         if policy_for(source.delivery_of(each)).sighting_holds(listing.asked, now)
-        and recorded.orphan_reason(each, source) is not None
     }
     for offer in source.offers or ():
-        if not policy_for(source.delivery_of(offer)).adopted_when_found:
-            continue
         machine = offer.node_name or offer.instance_type
-        if machine in recorded.by_name:
+        if machine in recorded.by_name or not policy_for(source.delivery_of(offer)).adopted_when_found:
             # Also where that record is Gone: it has to be deleted first.
             continue
         node = nodes.get(machine)

@@ -11,6 +11,7 @@ from forebay.model.reasons import Reason
 #: Replacement is paused while more than this many nodes, and more than one in `SHARE`, are unhealthy.
 MANY: Final = 3
 SHARE: Final = 5
+_LEAVING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING)
 
 
 def replacement_paused(records: Iterable[GPUInstance], nodes: Mapping[str, Node]) -> str | None:
@@ -18,15 +19,13 @@ def replacement_paused(records: Iterable[GPUInstance], nodes: Mapping[str, Node]
     unhealthy: list[str] = []
     counted = 0
     for record in records:
-        state = record.state
-        being_replaced = (
-            state in (InstanceState.DRAINING, InstanceState.TERMINATING) and cause(record.status) == Reason.UNHEALTHY
-        )
-        if state is not InstanceState.READY and not being_replaced:
-            continue
-        counted += 1
-        node = nodes.get(record.node_name or "")
-        if being_replaced or node is None or not node.ready:
+        if record.state is InstanceState.READY:
+            counted += 1
+            node = nodes.get(record.node_name or "")
+            if node is None or not node.ready:
+                unhealthy.append(record.metadata.name)
+        elif record.state in _LEAVING and cause(record.status) == Reason.UNHEALTHY:
+            counted += 1
             unhealthy.append(record.metadata.name)
     if len(unhealthy) <= MANY or len(unhealthy) * SHARE <= counted:
         return None

@@ -13,12 +13,13 @@ from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey, SourceKey
 from forebay.model.workloads import Pod
 from forebay.planning.candidates import CandidateContext, CandidateSet, CoolingDown, candidates
-from forebay.planning.gangs import Gang, gang_key
+from forebay.planning.gangs import Gang, Gangs, gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
+from forebay.reconcile.made_plans import MadePlan, made_again
 from forebay.reconcile.observed_sizes import observed_sizes
 from forebay.reconcile.orders import OrderTerms, create_instance
 from forebay.reconcile.snapshot import Snapshot, revisions
@@ -35,6 +36,8 @@ class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...] = ()
     #: Earliest end of a cooldown.
     requeue_at: datetime | None = None
+    #: For the next tick.
+    plans: tuple[MadePlan, ...] = ()
 
 
 def buy(
@@ -47,7 +50,8 @@ def buy(
     if not pods:
         return BuyResult()
     classes = tuple(filter(may_buy, snapshot.classes))
-    planned = plan_for(msgspec.structs.replace(snapshot, classes=classes), pods, reserved=reserved)
+    gangs = known_gangs(snapshot, pods, reserved)
+    planned, made = _planned(msgspec.structs.replace(snapshot, classes=classes), pods, gangs, Preferences())
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     affordable, held = within_dollars(planned.purchases, admission)
     decisions = order(snapshot, affordable)
@@ -56,6 +60,7 @@ def buy(
         left_out=planned.left_out,
         held=held,
         requeue_at=min((each.until for each in cooling.values()), default=None),
+        plans=(made,),
     )
 
 
@@ -142,25 +147,40 @@ def plan_for(
 
     `reserved` as for `buy`. `alone`: as if no pod belonged to a gang.
     """
-    offering = candidates_now(snapshot)
-    related = looks_at_other_pods(pods)
     gangs = known_gangs(snapshot, pods, reserved)
     if alone:
         gangs = {key: Gang(min_count=0) for key in gangs}
-    planned = plan(
-        pods,
-        offering.candidates,
-        (*caps(snapshot.pools, snapshot.classes, snapshot.records), *extra_caps),
-        msgspec.structs.replace(
-            preferences, known_providers=frozenset(record.spec.provider for record in snapshot.records)
-        ),
-        excluded=offering.excluded,
-        running=running_pods(snapshot) if related else (),
-        nodes=tuple(snapshot.nodes.values()) if related else (),
-        gangs=gangs,
+    return _planned(snapshot, pods, gangs, preferences, extra_caps)[0]
+
+
+def _planned(
+    snapshot: Snapshot, pods: Sequence[Pod], gangs: Gangs, preferences: Preferences, extra_caps: Sequence[Cap] = ()
+) -> tuple[Plan, MadePlan]:
+    """The plan as it is told, and as it was made."""
+    offering = candidates_now(snapshot)
+    related = looks_at_other_pods(pods)
+    limits = (*caps(snapshot.pools, snapshot.classes, snapshot.records), *extra_caps)
+    preferences = msgspec.structs.replace(
+        preferences, known_providers=frozenset(record.spec.provider for record in snapshot.records)
     )
-    left_out = tuple(_with_unknown(each, offering.unknown) for each in planned.left_out)
-    return msgspec.structs.replace(planned, left_out=left_out)
+    running = running_pods(snapshot) if related else ()
+    nodes = tuple(snapshot.nodes.values()) if related else ()
+    made = made_again(
+        snapshot.memory.plans,
+        (tuple(pods), offering.candidates, limits, preferences, offering.excluded, running, nodes, gangs),
+        lambda: plan(
+            pods,
+            offering.candidates,
+            limits,
+            preferences,
+            excluded=offering.excluded,
+            running=running,
+            nodes=nodes,
+            gangs=gangs,
+        ),
+    )
+    left_out = tuple(_with_unknown(each, offering.unknown) for each in made.plan.left_out)
+    return msgspec.structs.replace(made.plan, left_out=left_out), made
 
 
 def candidates_now(snapshot: Snapshot) -> CandidateSet:

@@ -24,7 +24,7 @@ from forebay.lifecycle.facts import (
 from forebay.lifecycle.group_members import left_in_group
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.node_identity import is_stranger
-from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen, powered_on_late
+from forebay.lifecycle.orphans import Orphans, RecordedInstances, adoptions, orphans_seen, powered_on_late
 from forebay.lifecycle.record_fields import initial_status
 from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import cause
@@ -37,6 +37,7 @@ from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.plan import Candidate
 from forebay.reconcile.call_pace import postponed_calls
 from forebay.reconcile.room_elsewhere import RoomElsewhere, movable_pods
+from forebay.reconcile.settled import LASTING, Settled, SettledRecord
 from forebay.reconcile.snapshot import OperatorRules, Snapshot, revisions
 from forebay.reconcile.wanted import Wanted
 
@@ -62,7 +63,7 @@ def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
     by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
     for record in snapshot.records:
         if record.spec.provisioner_ref is None:
-            by_pool[_pool(record)].append(record)
+            by_pool[record.pool_key].append(record)
     found = {pool: replacement_paused(records, snapshot.nodes) for pool, records in by_pool.items()}
     return {pool: why for pool, why in found.items() if why is not None}
 
@@ -76,10 +77,16 @@ class DueSteps(NamedTuple):
     requeue_at: datetime | None
     #: GPUInstances, by name, whose next step could not be computed because of a bug. The others go on.
     errors: Mapping[str, Exception]
+    #: GPUInstances without a step, for the next tick.
+    settled: Settled
+    #: The other GPUInstances: those that this tick looked at.
+    looked_at: tuple[GPUInstance, ...]
 
 
 def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     """The next step of each GPUInstance that has one, by `lifecycle.next_step`."""
+    context = _context(snapshot, paused)
+    settled, looked_at = _still_settled(snapshot, context)
     pools = {pool.key for pool in snapshot.pools} | snapshot.unreadable_pools
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
     classes |= snapshot.unreadable_classes
@@ -90,20 +97,21 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     }
     wanted = Wanted(snapshot)
     groups = {each.metadata.name: each.spec.existing_instance_group_names for each in snapshot.provisioners}
-    machines = machine_sources(snapshot.sources)
+    machines = machine_sources(snapshot.sources) if looked_at else {}
     cooling = _cooling_down(snapshot)
     steps: list[AnyStep] = []
-    due: list[datetime] = []
+    due = [each.until for each in settled.values() if each.until is not None]
     errors: dict[str, Exception] = {}
-    for record in snapshot.records:
-        if record.metadata.name in snapshot.calls_in_flight or record.metadata.name in snapshot.unreadable_records:
+    for record in looked_at:
+        name = record.metadata.name
+        if name in snapshot.calls_in_flight or name in snapshot.unreadable_records:
             continue
         try:
             source = serving_source(record, machines)
             facts = _facts(record, snapshot, source, wanted, paused)
             facts = msgspec.structs.replace(
                 facts,
-                pool_exists=record.spec.pool_ref is None or _pool(record) in pools,
+                pool_exists=record.spec.pool_ref is None or record.pool_key in pools,
                 class_exists=not source.node_class or source.provisioner is not None or source.node_class in classes,
                 gpu_count_variable=_gpu_count_variable(record, snapshot.rules)
                 if not source.node_class or source.node_class in of_environment
@@ -117,11 +125,14 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
                 _initial_step(record) or _left_in_group(facts, groups, snapshot) or step_or_wait(facts, snapshot.now)
             )
         except Exception as error:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
-            errors[record.metadata.name] = error
+            errors[name] = error
             continue
         if step is not None:
             steps.append(step)
-        elif at is not None:
+            continue
+        if record.state in LASTING:
+            settled[name] = _settled(record, snapshot, source, at)
+        if at is not None:
             due.append(at)
     postponed, next_call = postponed_calls(snapshot, steps)
     if next_call is not None:
@@ -132,7 +143,65 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
         if step.record.metadata.name not in postponed
         and not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
     )
-    return DueSteps(tuple(steps), tuple(allowed), min(due, default=None), errors)
+    return DueSteps(
+        steps=tuple(steps),
+        allowed=tuple(allowed),
+        requeue_at=min(due, default=None),
+        errors=errors,
+        settled=Settled(at=snapshot.now, context=context, records=settled),
+        looked_at=looked_at,
+    )
+
+
+def _context(snapshot: Snapshot, paused: Mapping[Pool, str]) -> tuple[object, ...]:
+    """What the next step of any GPUInstance depends on, besides the objects of its own."""
+    return (
+        # Which source serves an owned machine. The rest of its source is compared for each GPUInstance.
+        tuple((key, source.offers) for key, source in snapshot.sources.items()),
+        snapshot.classes,
+        snapshot.pools,
+        snapshot.provisioners,
+        snapshot.unreadable_classes,
+        snapshot.unreadable_pools,
+        snapshot.unreadable_provisioners,
+        frozenset(paused),
+        snapshot.rules,
+    )
+
+
+def _settled(record: GPUInstance, snapshot: Snapshot, served_by: SourceKey, until: datetime | None) -> SettledRecord:
+    name = record.node_name or ""
+    node, pods = snapshot.nodes.get(name), snapshot.pods_by_node.get(name, ())
+    return SettledRecord(record, node, pods, served_by, snapshot.sources.get(served_by), until)
+
+
+def _still_settled(
+    snapshot: Snapshot, context: tuple[object, ...]
+) -> tuple[dict[str, SettledRecord], tuple[GPUInstance, ...]]:
+    """The GPUInstances that are settled as they were, by name, and those to look at."""
+    before = snapshot.memory.settled.still(snapshot.now, context)
+    if not before:
+        return {}, snapshot.records
+    now, nodes, pods_by_node, sources = snapshot.now, snapshot.nodes, snapshot.pods_by_node, snapshot.sources
+    excluded = snapshot.calls_in_flight | snapshot.unreadable_records.keys()
+    settled: dict[str, SettledRecord] = {}
+    looked_at: list[GPUInstance] = []
+    for record in snapshot.records:
+        name, node = record.metadata.name, record.node_name or ""
+        known = before.get(name)
+        if (
+            known is not None
+            and known.record is record
+            and known.node is nodes.get(node)
+            and known.pods is pods_by_node.get(node, ())
+            and known.source is sources.get(known.served_by)
+            and (known.until is None or now < known.until)
+            and name not in excluded
+        ):
+            settled[name] = known
+        else:
+            looked_at.append(record)
+    return settled, tuple(looked_at)
 
 
 def _left_in_group(
@@ -186,11 +255,11 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
     An owned machine that is on again has its old GPUInstance (Gone) deleted first: both have the machine's name.
     """
     sources = snapshot.sources.values()
-    seen = orphans_seen(snapshot.memory.orphans, sources, snapshot.records)
     previous = {each.metadata.name: each for each in snapshot.records if _is_previous_run(each)}
-    live = [each for each in snapshot.records if each.metadata.name not in previous]
+    recorded = RecordedInstances(snapshot.records, besides=previous)
+    seen = orphans_seen(snapshot.memory.orphans, sources, recorded)
     found: list[Adopt | DeleteRecord] = []
-    for adopt in _into_pools(snapshot, adoptions(seen, sources, live, snapshot.nodes, snapshot.now)):
+    for adopt in _into_pools(snapshot, adoptions(seen, sources, recorded, snapshot.nodes, snapshot.now)):
         if snapshot.unreadable_records and (
             not policy_for(adopt.spec.delivers).configured_by_name or adopt.name in snapshot.unreadable_records
         ):
@@ -253,7 +322,7 @@ def _into_pool(adopt: Adopt, candidate: Candidate | None, rules: OperatorRules) 
 
 
 def _is_previous_run(record: GPUInstance) -> bool:
-    return policy_of(record).configured_by_name and record.state is InstanceState.GONE
+    return record.state is InstanceState.GONE and policy_of(record).configured_by_name
 
 
 def _facts(
@@ -264,7 +333,7 @@ def _facts(
     node = None if name is None else snapshot.nodes.get(name)
     stranger = node if node is not None and is_stranger(record, node) else None
     own_node = node is not None and stranger is None
-    pool = _pool(record)
+    pool = record.pool_key
     return Facts(
         record=record,
         capabilities=None if source is None else source.capabilities,
@@ -312,8 +381,3 @@ def _is_unconfigured(record: GPUInstance, source: Source | None, machines: Mappi
     """Whether no source names the owned machine any more, though the offers of its own source are known."""
     known = source is not None and source.offers is not None
     return known and policy_of(record).configured_by_name and instance_id(record) not in machines
-
-
-def _pool(record: GPUInstance) -> Pool:
-    pool = record.spec.pool_ref
-    return ("", "") if pool is None else (pool.namespace, pool.name)

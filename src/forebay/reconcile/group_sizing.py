@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.api.names import SCALE_DOWN_TAINT
 from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.values import duration
 from forebay.demand.maintenance import held_by_people, keeps_machine
@@ -279,7 +280,8 @@ def _new_name(each: SizedProvisioner, taken: Collection[str]) -> str:
 
 def _stray_taints(snapshot: Snapshot) -> Iterator[SyncNode]:
     """Nodes that carry the taint although no NodeProvisioner will delete them."""
-    if snapshot.unreadable_provisioners or snapshot.unreadable_records:
+    tainted = snapshot.nodes_by_taint.get(SCALE_DOWN_TAINT, ())
+    if not tainted or snapshot.unreadable_provisioners or snapshot.unreadable_records:
         return
     live = {each.metadata.name for each in snapshot.provisioners}
     members = {
@@ -289,6 +291,6 @@ def _stray_taints(snapshot: Snapshot) -> Iterator[SyncNode]:
         and record.spec.provisioner_ref.name in live
         and record.state is not InstanceState.GONE
     }
-    for node in snapshot.nodes.values():
-        if node.taints and node.name not in members and (taints := scale_down_taints(node)):
-            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=taints)
+    for node in tainted:
+        if node.name not in members:
+            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=scale_down_taints(node))

@@ -10,16 +10,33 @@ from forebay.lifecycle.facts import machine_sources, serving_source, source_of
 from forebay.model.sources import Source, SourceKey
 
 
-def with_current_sources(
-    records: Collection[GPUInstance], sources: Mapping[SourceKey, Source], pools: Collection[GPUNodePool]
-) -> tuple[GPUInstance, ...]:
+class CurrentRecords:
     """The records, those of machines that have moved as if launched from where they are configured now.
 
     The spec of a record never changes in the cluster, but the class and the pool that a machine belongs to today say
-    when it is powered off.
+    when it is powered off. From tick to tick what has not changed stays the same object: ticks compare by identity.
     """
-    machines = machine_sources(sources)
-    return tuple(_with_source(record, serving_source(record, machines), pools) for record in records)
+
+    def __init__(self) -> None:
+        self._configured: tuple[object, ...] = ()
+        self._known: dict[str, tuple[GPUInstance, GPUInstance]] = {}
+
+    def current(
+        self, records: Collection[GPUInstance], sources: Mapping[SourceKey, Source], pools: Collection[GPUNodePool]
+    ) -> tuple[GPUInstance, ...]:
+        configured = (*((key, source.offers) for key, source in sources.items()), *pools)
+        before = self._known if self._configured == configured else {}
+        machines = None
+        known: dict[str, tuple[GPUInstance, GPUInstance]] = {}
+        for record in records:
+            name = record.metadata.name
+            pair = before.get(name)
+            if pair is None or pair[0] is not record:
+                machines = machine_sources(sources) if machines is None else machines
+                pair = record, _with_source(record, serving_source(record, machines), pools)
+            known[name] = pair
+        self._configured, self._known = configured, known
+        return tuple(shown for _, shown in known.values())
 
 
 def _with_source(record: GPUInstance, source: SourceKey, pools: Collection[GPUNodePool]) -> GPUInstance:

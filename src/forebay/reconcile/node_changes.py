@@ -1,14 +1,15 @@
 """Changes to nodes of GPUInstances (planned labels, taints, startup taints) and to their planned pods."""
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from forebay.api.gpu_instance import InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import (
     GROUP,
     OUT_OF_SERVICE_TAINT,
     OUT_OF_SERVICE_VALUE,
     PREDECESSOR_PREFIX,
+    STARTUP_TAINT,
     WELL_KNOWN_LABELS,
 )
 from forebay.api.parts import TaintEffect
@@ -28,16 +29,29 @@ _OUT_OF_SERVICE: Final = Taint(OUT_OF_SERVICE_TAINT, OUT_OF_SERVICE_VALUE, Effec
 _OWN_PREFIXES: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
 
 
-def sync_nodes(snapshot: Snapshot, besides: Collection[str] = ()) -> tuple[SyncNode, ...]:
-    """Nodes that lack labels or taints of their plan, such as the Node of an owned machine that existed before.
+class SyncedNodes(NamedTuple):
+    decisions: tuple[SyncNode, ...]
+    #: GPUInstances, by name, of nodes that are not as planned yet, or may not be.
+    pending: frozenset[str]
+
+
+def sync_nodes(snapshot: Snapshot, records: Iterable[GPUInstance], besides: Collection[str] = ()) -> SyncedNodes:
+    """Nodes of these records that lack labels or taints of their plan, such as the Node of an owned machine that
+    existed before.
 
     Not those named in `besides`, which are being changed already.
     """
     found: list[SyncNode] = []
-    for record in snapshot.records:
+    pending: set[str] = set()
+    for record in records:
         planned = record.spec.node
-        node = snapshot.nodes.get(planned.name) if planned is not None else None
-        if planned is None or node is None or record.state not in _REGISTERED or not node.ready or node.name in besides:
+        if planned is None or record.state not in _REGISTERED:
+            continue
+        node = snapshot.nodes.get(planned.name)
+        if planned.name in besides or planned.name != record.node_name:
+            # What is settled follows the node that the record has, not the planned one.
+            pending.add(record.metadata.name)
+        if node is None or not node.ready or node.name in besides:
             continue
         labels = {
             key: value
@@ -52,8 +66,9 @@ def sync_nodes(snapshot: Snapshot, besides: Collection[str] = ()) -> tuple[SyncN
         missing = (each for each in written if (each.key, each.effect.value) not in present)
         taints = tuple(Taint(each.key, each.value or "", each.effect.value) for each in missing)
         if labels or taints:
+            pending.add(record.metadata.name)
             found.append(SyncNode(record=record, node=node, labels=labels, taints=taints))
-    return tuple(found)
+    return SyncedNodes(tuple(found), frozenset(pending))
 
 
 def _is_writable(key: str) -> bool:
@@ -70,8 +85,10 @@ def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
     """
     in_use = {record.node_name for record in snapshot.records if record.state is not InstanceState.GONE}
     for record in snapshot.records:
+        if record.state is not InstanceState.GONE:
+            continue
         node = snapshot.nodes.get(record.node_name or "")
-        if record.state is not InstanceState.GONE or node is None or node.ready or node.name in in_use:
+        if node is None or node.ready or node.name in in_use:
             continue
         if not policy_of(record).node_outlives_it:
             continue  # the Node is deleted instead
@@ -79,8 +96,8 @@ def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
         tainted = any(each.key == _OUT_OF_SERVICE.key for each in node.taints)
         if not tainted and any(pod.occupies_node for pod in pods):
             yield SyncNode(record=record, node=node, labels={}, taints=(_OUT_OF_SERVICE,))
-    for node in snapshot.nodes.values():
-        ours = out_of_service_taint(node) if node.taints else None
+    for node in snapshot.nodes_by_taint.get(OUT_OF_SERVICE_TAINT, ()):
+        ours = out_of_service_taint(node)
         if ours is not None and (node.ready or node.name in in_use):
             yield SyncNode(record=None, node=node, labels={}, taints=(), remove=(ours,))
 
@@ -100,6 +117,7 @@ def reserve_nodes(
         snapshot.pending,
         snapshot.used,
         snapshot.now,
+        tainted=snapshot.nodes_by_taint.get(STARTUP_TAINT, ()),
         to_launch={step.record.metadata.name for step in steps if isinstance(step, Launch)},
         ports=snapshot.ports,
         pods_by_node=snapshot.pods_by_node,

@@ -17,9 +17,7 @@ _DECIDED: Final = frozenset({InstanceState.REQUESTED, InstanceState.DRAINING, In
 def records_by_pool(records: Iterable[GPUInstance]) -> defaultdict[tuple[str, str], list[GPUInstance]]:
     found: defaultdict[tuple[str, str], list[GPUInstance]] = defaultdict(list)
     for record in records:
-        pool = record.spec.pool_ref
-        if pool is not None:
-            found[pool.namespace, pool.name].append(record)
+        found[record.pool_key].append(record)
     return found
 
 
@@ -47,10 +45,14 @@ def last_decisions(shown: Sequence[PoolDecision], records: Iterable[GPUInstance]
     """
     latest = shown[-1].at if shown else None
     known = {(each.at, each.instance, each.state) for each in shown}
+    # Nothing earlier can be among the last few.
+    first = min(known)[:2] if len(shown) == _MOST_DECISIONS else None
     found = list(shown)
     for record in records:
         status = record.status
         if status is None or status.since is None or (latest is not None and status.since < latest):
+            continue
+        if first is not None and (status.since, record.metadata.name) < first:
             continue
         for each in status.transitions:
             key = (each.at, record.metadata.name, each.state.value)

@@ -72,7 +72,9 @@ def _without_unservable(snapshot: Snapshot, reservations: Reservations, first: P
     bought, grown = _served(snapshot, admitted, budgeting, reservations)
     return Purchases(
         admitted=admitted,
-        bought=msgspec.structs.replace(bought, left_out=(*left_out, *bought.left_out)),
+        bought=msgspec.structs.replace(
+            bought, left_out=(*left_out, *bought.left_out), plans=(*first.bought.plans, *bought.plans)
+        ),
         grown=grown,
         budgeting=budgeting,
     )

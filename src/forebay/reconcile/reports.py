@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
@@ -11,7 +12,7 @@ from forebay.api.gpu_node_class import GPUNodeClass, ProviderEntry
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
 from forebay.api.values import Figure
-from forebay.lifecycle.cooldown import Cooldown, cooldowns
+from forebay.lifecycle.cooldown import Cooldown, cooldowns, failures_of
 from forebay.lifecycle.node_certificates import approvals_by_class
 from forebay.lifecycle.transitions import shortened
 from forebay.model.quantities import UsdPerHour
@@ -32,6 +33,7 @@ _JOIN_RESTRICTED: Final = "JoinRestricted"
 _TERMINATION_BLOCKED: Final = "TerminationBlocked"
 #: Pods have this long to leave a node that is drained before the pool says that they do not.
 _DRAIN_BLOCKED_AFTER: Final = timedelta(minutes=5)
+_LEAVING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING)
 _MOST_NAMED: Final = 5
 _NO_POOL: Final = (
     "All enabled providers are ready. No GPUNodePool names this class, so nothing of it is launched: create one with "
@@ -69,7 +71,7 @@ def report_pools(
     if not snapshot.pools:
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
-    totals = machine_totals(snapshot.records, _pool_key)
+    totals = machine_totals(snapshot.records, attrgetter("pool_key"))
     by_pool = records_by_pool(snapshot.records)
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
@@ -199,14 +201,14 @@ def _blocked(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
     """By pool, what keeps machines from going: a failed termination, or pods that cannot be evicted."""
     found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for record in snapshot.records:
-        status, name = record.status, record.metadata.name
-        if status is None or record.spec.pool_ref is None:
+        if record.state not in _LEAVING or record.spec.pool_ref is None or (status := record.status) is None:
             continue
+        name = record.metadata.name
         if status.state is InstanceState.TERMINATING and status.reason == Reason.TERMINATION_FAILED:
-            found[_pool_key(record)].append(f"termination of {name} fails")
+            found[record.pool_key].append(f"termination of {name} fails")
         late = status.since is not None and snapshot.now - status.since >= _DRAIN_BLOCKED_AFTER
         if status.state is InstanceState.DRAINING and late and snapshot.pods_by_node.get(record.node_name or ""):
-            found[_pool_key(record)].append(f"pods cannot be evicted from {name}")
+            found[record.pool_key].append(f"pods cannot be evicted from {name}")
     return found
 
 
@@ -231,9 +233,10 @@ def _cooling_by_pool(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[st
     """Records whose offer is cooling down, each with the end as a time of day, which is the same in every tick."""
     found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     now_in_effect = revisions(snapshot)
-    for record in sorted(snapshot.records, key=lambda each: each.metadata.name):
+    failed = (record for record in snapshot.records if failures_of(record))
+    for record in sorted(failed, key=lambda each: each.metadata.name):
         for cooldown in cooldowns([record], snapshot.now, now_in_effect).values():
-            found[_pool_key(record)].append(f"{record.metadata.name} until {cooldown.until:%H:%M:%S} UTC")
+            found[record.pool_key].append(f"{record.metadata.name} until {cooldown.until:%H:%M:%S} UTC")
     return found
 
 
@@ -356,10 +359,7 @@ def merge_conditions(
 
 def hourly_cost(record: GPUInstance) -> UsdPerHour:
     """Current cost of the GPUInstance per hour: from the launch call until the provider proves it gone."""
-    if record.state in _COSTS_NOTHING:
-        return _FREE
-    billed = record.status.hourly_price if record.status is not None else None
-    return _price(billed if billed is not None else record.spec.hourly_price or 0)
+    return _FREE if record.state in _COSTS_NOTHING else _price(record.hourly_price)
 
 
 @lru_cache(maxsize=4096)
@@ -371,14 +371,14 @@ def _price(written: Figure) -> UsdPerHour:
 def machine_totals(
     records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
 ) -> defaultdict[tuple[str, str], MachineTotals]:
-    found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)
+    # Many machines have few prices, and sums of exact prices are slow.
+    counts: defaultdict[tuple[tuple[str, str], Figure], int] = defaultdict(int)
     for record in records:
-        if record.state is not InstanceState.GONE:
-            count, cost = found[key_of(record)]
-            found[key_of(record)] = MachineTotals(count + 1, cost + hourly_cost(record))
+        state = record.state
+        if state is not InstanceState.GONE:
+            counts[key_of(record), 0 if state in _COSTS_NOTHING else record.hourly_price] += 1
+    found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)
+    for (key, price), machines in counts.items():
+        count, cost = found[key]
+        found[key] = MachineTotals(count + machines, cost + _price(price) * machines)
     return found
-
-
-def _pool_key(record: GPUInstance) -> tuple[str, str]:
-    pool = record.spec.pool_ref
-    return ("", "") if pool is None else (pool.namespace, pool.name)

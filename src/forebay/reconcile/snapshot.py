@@ -1,7 +1,9 @@
 """The input of one tick: cluster, providers and budgets as they were at one instant. Immutable."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 
 import msgspec
 
@@ -15,6 +17,7 @@ from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
+from forebay.disruption.machine_use import MachineUse
 from forebay.lifecycle.orphans import Orphans
 from forebay.model.nodes import Node
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
@@ -23,6 +26,8 @@ from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod, PodShape
 from forebay.offload.departure import OffloadRules, PortablePod
+from forebay.reconcile.made_plans import MadePlan
+from forebay.reconcile.settled import Settled
 
 
 class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +99,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     consolidated: datetime | None = None
     #: When the groups of NodeProvisioners were last looked at for nodes that can be freed.
     defragmented: datetime | None = None
+    #: GPUInstances about which the last tick had nothing to decide. It saves time and alters nothing.
+    settled: Settled = Settled()
+    #: How each machine was used, by name of its GPUInstance. It saves time and alters nothing.
+    uses: Mapping[str, MachineUse] = {}
+    #: Plans for pods of the last tick. They save time and alter nothing.
+    plans: tuple[MadePlan, ...] = ()
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything that one tick may look at."""
 
     #: The only clock reading of the tick.
@@ -170,6 +181,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     #: Names of GPUInstances with a provider call in flight: no step is decided for them until its outcome is written.
     calls_in_flight: frozenset[str] = frozenset()
     rules: OperatorRules = OperatorRules()
+
+    @cached_property
+    def nodes_by_taint(self) -> Mapping[str, Sequence[Node]]:
+        """Nodes that carry a taint, by the key of each."""
+        found: defaultdict[str, list[Node]] = defaultdict(list)
+        for node in self.nodes.values():
+            if len(node.taints) == 1:
+                found[node.taints[0].key].append(node)
+            elif node.taints:
+                for key in dict.fromkeys(taint.key for taint in node.taints):
+                    found[key].append(node)
+        return found
 
 
 def revisions(snapshot: Snapshot) -> dict[SourceKey, Mapping[str, str]]:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.api.names import STARTUP_TAINT
 from forebay.budgets.admission import Held
 from forebay.demand.assessment import Assessment
 from forebay.demand.reservation import Reservations
@@ -95,7 +96,8 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     # New nodes: reserved for the pods they were launched for, then with planned labels and taints.
     reserved = reserve_nodes(snapshot, reservations, due.allowed)
-    synced = sync_nodes(snapshot, besides={each.node.name for each in reserved if isinstance(each, ReserveNode)})
+    reserved_now = {each.node.name for each in reserved if isinstance(each, ReserveNode)}
+    synced = sync_nodes(snapshot, due.looked_at, besides=reserved_now)
 
     # 7. Disrupt: drain idle machines, never one that the reservations count on.
     with_step = {step.record.metadata.name for step in due.steps}
@@ -135,7 +137,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *bought.decisions,
         *static.decisions,
         *sized.decisions,
-        *synced,
+        *synced.decisions,
         *out_of_service(snapshot),
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
@@ -162,7 +164,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             bought.requeue_at,
             static.requeue_at,
             grace_end(reservations, snapshot.now),
-            next_taint_change(snapshot.records, snapshot.nodes, snapshot.now),
+            next_taint_change(snapshot.records, snapshot.nodes_by_taint.get(STARTUP_TAINT, ()), snapshot.now),
             enforced.requeue_at,
             budgets.requeue_at,
             *(each.until for each in held if isinstance(each, Held) and each.until > snapshot.now),
@@ -174,6 +176,9 @@ def tick(snapshot: Snapshot) -> TickResult:
             reported=budgets.reported,
             consolidated=scaled_down.consolidated,
             defragmented=sized.defragmented,
+            settled=due.settled.without(synced.pending),
+            uses=scaled_down.uses,
+            plans=bought.plans,
         ),
         errors=faults.errors,
     )

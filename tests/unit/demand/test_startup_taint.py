@@ -24,8 +24,13 @@ from tests.unit.demand.builders import GPU, NOW, ago, node, pod, record, running
 OTHERS = (Taint(STARTUP_TAINT),)
 
 
+def tainted(nodes):
+    return [each for each in nodes if any(taint.key == STARTUP_TAINT for taint in each.taints)]
+
+
 def decide(records, nodes, pending, used=None, now=NOW, **options):
-    return startup_taints(records, {each.name: each for each in nodes}, pending, used or {}, now, **options)
+    by_name = {each.name: each for each in nodes}
+    return startup_taints(records, by_name, pending, used or {}, now, tainted=tainted(nodes), **options)
 
 
 def reserved_for(record):
@@ -119,7 +124,7 @@ def test_a_ready_node_whose_gpus_do_not_come_is_opened_for_the_daemonset_that_br
     machine = record(state=State.JOINED, pods=[waiting])
     there = node(gpus=0, taints=reserved_for(machine), ready_since=NOW)
     assert decide([machine], [there], [waiting]) == ()
-    later = next_taint_change([machine], {"n1": there}, NOW)
+    later = next_taint_change([machine], tainted([there]), NOW)
     assert later == NOW + GPUS_AWAITED
     assert decide([machine], [there], [waiting], now=later) == (OpenNode(node=there),)
     opened = node(gpus=0, ready_since=NOW)
@@ -165,11 +170,11 @@ def test_the_door_is_open_after_a_minute_though_a_planned_pod_is_not_bound():
     expected = pod(tolerations=toleration())
     machine = just_ready(pods=[expected])
     there = node(taints=reserved_for(machine))
-    end = next_taint_change([machine], {"n1": there}, NOW)
+    end = next_taint_change([machine], tainted([there]), NOW)
     assert end == NOW + STARTUP_TAINT_TTL == NOW + timedelta(minutes=1)
     assert decide([machine], [there], [expected], now=end - timedelta(seconds=1)) == ()
     assert decide([machine], [there], [expected], now=end) == (OpenNode(node=there),)
-    assert next_taint_change([machine], {"n1": node()}, NOW) is None
+    assert next_taint_change([machine], tainted([node()]), NOW) is None
     assert decide([machine], [node()], [expected], now=end) == ()
 
 
@@ -265,4 +270,4 @@ def test_a_taint_without_a_value_was_not_put_there_by_us():
 def test_the_next_change_is_that_of_the_node_that_has_been_ready_longest():
     machines = [record(name, since=ago(seconds=age)) for name, age in (("n1", 1), ("n2", 5), ("n3", 3))]
     nodes = {each.metadata.name: node(each.metadata.name, taints=reserved_for(each)) for each in machines}
-    assert next_taint_change(machines, nodes, NOW) == ago(seconds=5) + STARTUP_TAINT_TTL
+    assert next_taint_change(machines, tainted(nodes.values()), NOW) == ago(seconds=5) + STARTUP_TAINT_TTL

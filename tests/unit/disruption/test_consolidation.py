@@ -354,9 +354,9 @@ def test_no_machine_with_pods_counts_as_idle_and_neither_budget_nor_cycle_is_exc
 @given(st.lists(machines, max_size=6, unique_by=lambda each: each.name))
 def test_once_the_idle_conditions_are_written_there_is_none_to_write(there):
     written = {each.record.metadata.name: each.status for each in idle_updates(there, NOW)}
-    for each in there:
-        if each.name in written:
-            each.record.status = written[each.name]
+    there = [
+        replace(each, record=replace(each.record, status=written.get(each.name, each.record.status))) for each in there
+    ]
     assert idle_updates(there, NOW + timedelta(hours=1)) == ()
 
 

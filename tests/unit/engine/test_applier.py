@@ -3,6 +3,7 @@
 import asyncio
 
 from forebay.engine.apply.applier import Applier, ApplyResult
+from forebay.kube.right_of_way import RightOfWay
 from forebay.model.reasons import Reason
 from forebay.net import clock
 from forebay.reconcile.decisions import PodEvent
@@ -35,6 +36,7 @@ async def test_a_bug_in_one_decision_is_logged_and_the_others_are_applied(capsys
         None,
         Leader(),
         startup_taints=None,
+        way=RightOfWay(),
         conditions=None,
         budgets=None,
         join_credentials=None,

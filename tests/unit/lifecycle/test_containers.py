@@ -131,10 +131,10 @@ def test_one_that_runs_waits_for_nothing_but_its_maximum_run_time():
 def test_one_that_two_listings_do_not_show_has_vanished_with_what_ran_in_it(state, failures):
     lost = container(state)
     if state is S.FINISHED:
-        lost.status = replace(lost.status, since=LATER + minutes(1))
+        lost = replace(lost, status=replace(lost.status, since=LATER + minutes(1)))
     once = moved(lost, now=LATER)
     assert (once.state, once.absences) == (state, 1)
-    lost.status = once
+    lost = replace(lost, status=once)
     twice = moved(lost, now=LATER + seconds(5))
 
     assert (twice.state, twice.reason, twice.failures) == (S.GONE, R.VANISHED, failures)
@@ -156,7 +156,7 @@ def test_it_is_gone_when_two_listings_after_the_termination_call_do_not_show_it(
     call = next_step(seen(going, InstancePhase.RUNNING), LATER)
     assert isinstance(call, Terminate)
     ended = replace(after(call).status, termination_accepted_at=LATER)
-    going.status = ended
+    going = replace(going, status=ended)
     for wait in (5, 10):
         going = after(next_step(seen(going, now=LATER + seconds(wait)), LATER + seconds(wait)))
     assert (going.state, going.status.reason) == (S.GONE, R.TERMINATED)

@@ -73,7 +73,7 @@ def test_after_a_transient_failure_the_launch_waits_for_its_backoff():
 def test_the_record_of_an_adopted_instance_is_never_launched():
     """A crash kept its status from being written just after it was created."""
     bare = fresh_record()
-    bare.spec = replace(bare.spec, pods=(), offer=None)
+    bare = replace(bare, spec=replace(bare.spec, pods=(), offer=None))
 
     assert next_step(facts(bare, wanted=False), NOW) is None
 

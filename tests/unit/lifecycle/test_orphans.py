@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
+from forebay.lifecycle.orphans import Orphans, RecordedInstances, adoptions, orphans_seen
 from forebay.lifecycle.steps import Drain
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import AMPLE, InstancePhase, Offer, Source, SourceKey
@@ -54,8 +54,8 @@ def found(listings, records=(), nodes=(), make=cloud):
     for count, instances in enumerate(listings):
         now = NOW + count * seconds(61)
         sources = [make(listed(*instances, asked=now) if isinstance(instances, list) else instances)]
-        seen = orphans_seen(seen, sources, records)
-        answers.append(adoptions(seen, sources, records, by_name, now))
+        seen = orphans_seen(seen, sources, RecordedInstances(records))
+        answers.append(adoptions(seen, sources, RecordedInstances(records), by_name, now))
     return answers
 
 
@@ -92,10 +92,10 @@ def test_two_listings_in_quick_succession_are_not_enough():
     seen = Orphans()
     for count in (0, 1, 2):
         source = cloud(listed(*orphan, asked=NOW + seconds(count)))
-        seen = orphans_seen(seen, [source], [])
+        seen = orphans_seen(seen, [source], RecordedInstances([]))
 
-    assert adoptions(seen, [source], [], {}, NOW + seconds(2)) == ()
-    assert len(adoptions(seen, [source], [], {}, NOW + seconds(60))) == 1
+    assert adoptions(seen, [source], RecordedInstances([]), {}, NOW + seconds(2)) == ()
+    assert len(adoptions(seen, [source], RecordedInstances([]), {}, NOW + seconds(60))) == 1
 
 
 def test_an_orphan_that_is_no_longer_listed_is_dropped():
@@ -142,9 +142,9 @@ def test_an_account_that_two_classes_share_yields_each_leftover_once():
             cloud(listed(orphan, asked=now)),
             cloud(listed(orphan, asked=now), SourceKey("dear", "simulated")),
         ]
-        seen = orphans_seen(seen, sources, [])
+        seen = orphans_seen(seen, sources, RecordedInstances([]))
 
-    assert len(adoptions(seen, sources, [], {}, now)) == 1
+    assert len(adoptions(seen, sources, RecordedInstances([]), {}, now)) == 1
 
 
 def test_a_leftover_that_comes_back_gets_another_record_name():
@@ -170,7 +170,7 @@ def test_pods_on_a_leftover_are_drained():
     orphan = [instance("i-7", owner="uid-lost", node_name="n7")]
     _, (adopt,) = found([orphan, orphan])
     of = record(S.TERMINATING, because=R.LEFTOVER, name=adopt.name, spec=adopt.spec)
-    of.status = adopt.status
+    of = replace(of, status=adopt.status)
 
     assert isinstance(next_step(facts(of, node=node("n7"), pods=(pod(),)), NOW + minutes(2)), Drain)
 
@@ -186,8 +186,8 @@ def test_a_source_that_cannot_be_listed_hides_no_leftover_of_another():
     for count in range(2):
         now = NOW + count * seconds(61)
         sources = [silent, cloud(listed(instance(owner="nobody"), asked=now))]
-        seen = orphans_seen(seen, sources, ())
-    (leftover,) = adoptions(seen, sources, (), {}, now)
+        seen = orphans_seen(seen, sources, RecordedInstances(()))
+    (leftover,) = adoptions(seen, sources, RecordedInstances(()), {}, now)
     assert leftover.status.state is S.TERMINATING
 
 
@@ -201,7 +201,7 @@ def test_a_machine_that_is_on_is_adopted():
     assert adopt.spec.offer.boot_deadline == "180s"
     assert adopt.spec.node.allocatable == {"cpu": "4000m", "nvidia.com/gpu": "2"}, "unstated resources are left out"
     of = record(S.JOINED, owned=True, spec=adopt.spec)
-    of.status = adopt.status
+    of = replace(of, status=adopt.status)
     assert next_step(facts(of, node=node("gpu-1")), NOW).status.state is S.READY
 
 
@@ -233,7 +233,7 @@ def test_a_machine_that_is_on_without_registering_is_adopted_with_a_deadline():
     assert first == ()
     assert (adopt.status.state, adopt.reason) == (S.LAUNCHED, R.ADOPTED)
     of = record(S.LAUNCHED, owned=True, spec=adopt.spec)
-    of.status = adopt.status
+    of = replace(of, status=adopt.status)
     late = adopt.status.since + minutes(3)
     gone = next_step(facts(of, node=node("gpu-1", ready=False)), late)
     assert gone.status.reason == R.JOIN_TIMEOUT

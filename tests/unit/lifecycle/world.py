@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.api.meta import ObjectMeta
 from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
-from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
+from forebay.lifecycle.orphans import Orphans, RecordedInstances, adoptions, orphans_seen
 from forebay.lifecycle.steps import DeleteRecord, Drain, Launch, Terminate, Uncordon, WriteStatus
 from forebay.lifecycle.transitions import transition
 from forebay.model.quantities import Resources, UsdPerHour
@@ -162,9 +162,10 @@ class World:
             listing=self.listing,
             offers=(self.offer(),) if self.owned else (),
         )
-        records, nodes = list(self.records.values()), {self.name: self.node()} if self.node() else {}
-        self.unclaimed = orphans_seen(self.unclaimed, [source], records)
-        for adopt in adoptions(self.unclaimed, [source], records, nodes, self.now):
+        recorded = RecordedInstances(self.records.values())
+        nodes = {self.name: self.node()} if self.node() else {}
+        self.unclaimed = orphans_seen(self.unclaimed, [source], recorded)
+        for adopt in adoptions(self.unclaimed, [source], recorded, nodes, self.now):
             made = ObjectMeta(name=adopt.name, uid=f"uid-{adopt.name}-{self.now}", creation_timestamp=self.now)
             self.records[adopt.name] = GPUInstance(metadata=made, spec=adopt.spec, status=adopt.status)
 

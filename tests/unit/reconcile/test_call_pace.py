@@ -57,7 +57,7 @@ def test_launches_keep_the_interval_of_their_provider_and_the_oldest_goes_first(
     assert going(seen) == [(Launch, "gi-01")]
     assert due_steps(seen, {}).requeue_at == NOW + seconds(13), "a second more, because records have whole seconds"
     called = record(S.GONE, name="gi-00", because=R.NO_CAPACITY, spec=rented_spec(node_class_name="cheap", offer=None))
-    called.status = replace(called.status, attempted_at=NOW - seconds(5), instance_id=None)
+    called = replace(called, status=replace(called.status, attempted_at=NOW - seconds(5), instance_id=None))
     later = snapshot(*records, called, launch_interval=timedelta(seconds=12))
     assert going(later) == []
     assert due_steps(later, {}).requeue_at == NOW + seconds(8)

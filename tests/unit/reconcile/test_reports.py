@@ -275,7 +275,7 @@ def joining(approval_reason=None, token="abc123"):
     """A machine of class c that joins with a token of its own, and its request for a certificate."""
     made = SecondaryResource(kind="BootstrapToken", name="abc123", until=ResourceLifetime.JOINED, attempt=1)
     machine = stuck("pool-abc", InstanceState.LAUNCHED, NOW, secondary_resources=(made,))
-    machine.spec = replace(machine.spec, delivers=Delivery.NODE, node_class_name="c")
+    machine = replace(machine, spec=replace(machine.spec, delivers=Delivery.NODE, node_class_name="c"))
     asked = SigningRequest(
         name="csr-1",
         uid="uid-1",

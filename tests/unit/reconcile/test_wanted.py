@@ -61,17 +61,17 @@ def test_a_container_is_not_wanted_once_the_scheduler_has_bound_its_pod_to_a_nod
 
 def test_of_two_containers_for_one_pod_the_first_is_wanted_and_one_that_was_launched_before_one_that_was_not():
     first, second = named(), named()
-    first.metadata = replace(first.metadata, uid="uid-a")
-    second.metadata = replace(second.metadata, uid="uid-b")
+    first = replace(first, metadata=replace(first.metadata, uid="uid-a"))
+    second = replace(second, metadata=replace(second.metadata, uid="uid-b"))
     here = {FAR.uid: FAR}
     assert wanted(first, second, container_pods=here)
     assert not wanted(second, first, container_pods=here)
     launched = named(state=S.LAUNCHED)
-    launched.metadata = replace(launched.metadata, uid="uid-c")
+    launched = replace(launched, metadata=replace(launched.metadata, uid="uid-c"))
     assert wanted(launched, first, container_pods=here)
     assert not wanted(first, launched, container_pods=here)
     gone = named(state=S.GONE)
-    gone.metadata = replace(gone.metadata, uid="uid-0")
+    gone = replace(gone, metadata=replace(gone.metadata, uid="uid-0"))
     assert wanted(second, gone, container_pods=here)
 
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
@@ -68,7 +69,8 @@ def test_a_pool_shows_its_ready_condition():
     condition = Condition(
         type="Ready", status=Truth.FALSE, reason="DisruptionPaused", message="Look at it.", last_transition_time=NOW
     )
-    reconciled.status = GPUNodePoolStatus(conditions=(condition,), node_count=2, hourly_cost="3.6")
+    shown = GPUNodePoolStatus(conditions=(condition,), node_count=2, hourly_cost="3.6")
+    reconciled = replace(reconciled, status=shown)
 
     views = fields(pools=[reconciled, pool("new")])["pools"]
 

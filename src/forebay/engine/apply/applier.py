@@ -34,6 +34,7 @@ from forebay.kube.client import Client
 from forebay.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS, NODE_PROVISIONERS
+from forebay.kube.right_of_way import RightOfWay
 from forebay.kube.signing_requests import approve
 from forebay.kube.types import reference
 from forebay.lifecycle.node_certificates import ApproveCertificate, ReportMisuse
@@ -109,6 +110,7 @@ class Applier:
         conditions: CapacityConditions,
         budgets: BudgetActions,
         startup_taints: StartupTaints,
+        way: RightOfWay,
         clock: Callable[[], datetime],
         counts: Counts | None = None,
     ) -> None:
@@ -126,13 +128,15 @@ class Applier:
         self._published = PublishedObjects(client, views, clock)
         self._elector = elector
         self._clock = clock
+        self._way = way
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def apply(self, decisions: Iterable[Decision]) -> ApplyResult:
         by_subject: defaultdict[tuple[str, str, str], list[Decision]] = defaultdict(list)
         for decision in decisions:
             by_subject[subject(decision)].append(decision)
-        results = await asyncio.gather(*(self._in_order(each) for each in by_subject.values()))
+        with self._way.claimed():
+            results = await asyncio.gather(*(self._in_order(each) for each in by_subject.values()))
         return ApplyResult(failed=results.count(_Result.FAILED), conflicts=results.count(_Result.CONFLICT))
 
     async def _in_order(self, decisions: list[Decision]) -> _Result:

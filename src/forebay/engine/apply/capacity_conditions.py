@@ -15,6 +15,7 @@ from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from forebay.kube.pods import PODS
+from forebay.kube.right_of_way import RightOfWay
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.transport import TransportError
@@ -37,11 +38,14 @@ _MOST_REFUSED: Final = 10_000
 class CapacityConditions:
     """Writes the conditions that the latest tick wants, for as long as this process leads."""
 
-    def __init__(self, client: Client, views: Views, still_leader: Callable[[], bool], counts: Counts) -> None:
+    def __init__(
+        self, client: Client, views: Views, still_leader: Callable[[], bool], counts: Counts, way: RightOfWay
+    ) -> None:
         self._client = client
         self._views = views
         self._still_leader = still_leader
         self._counts = counts
+        self._way = way
         self._changes: OrderedDict[str, CapacityChange] = OrderedDict()
         self._refreshes: OrderedDict[str, CapacityChange] = OrderedDict()
         self._wanted = asyncio.Event()
@@ -66,9 +70,12 @@ class CapacityConditions:
             await asyncio.sleep(_LASTS)
             self._wanted.clear()
             while self._changes or self._refreshes:
+                await self._way.give()
                 queue, interval = self._changes, _INTERVAL
                 if not queue:
                     queue, interval = self._refreshes, _REFRESH_INTERVAL
+                if not queue:
+                    break  # meanwhile a tick wants none of it any more
                 _, change = queue.popitem(last=False)
                 pod = self._outdated(change)
                 if pod is None:

@@ -331,12 +331,14 @@ class BudgetAccounting:
             if not node.ready and node.unready_since is not None and out_of_service_taint(node) is not None:
                 found[node.name] = node.unready_since
         for record in records:
+            if record.state is not InstanceState.GONE:
+                continue
             name, status = record.node_name, record.status
-            if record.state is InstanceState.GONE and name is not None and status is not None:
+            if name is not None and status is not None:
                 there, since = nodes.get(("", name)), status.billed_until or status.since
                 if since is not None and (there is None or not there.ready):
                     found[name] = since
-        for record in records:
+        for record in records if found else ():
             if record.state is not InstanceState.GONE and record.node_name is not None:
                 found.pop(record.node_name, None)
         return found

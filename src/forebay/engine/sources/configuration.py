@@ -17,7 +17,7 @@ from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerSpec
 from forebay.engine.sources.environment import Environment, EnvironmentClasses
 from forebay.engine.sources.secrets import TrackedSecrets
 from forebay.engine.sources.sources import SourceConfig, Sources
-from forebay.kube.informer import Informer
+from forebay.engine.views import Views
 from forebay.model.sources import SourceKey
 from forebay.providers.base import Provider
 from forebay.providers.plugin import ProviderContext, ProviderNotServed
@@ -28,13 +28,23 @@ from forebay.sizing.claims import groups_claimed_twice, own_groups
 _NOT_CREATED: Final = datetime.max.replace(tzinfo=UTC)
 
 
-def configure_sources(
-    sources: Sources, environment: Environment, provisioners: Informer[NodeProvisioner], context: ProviderContext
-) -> None:
-    """Starts and stops sources as classes, NodeProvisioners and environment variables say now."""
-    objects = environment.objects()
-    of_classes = source_configs(objects.classes, context, environment.own_classes(objects))
-    sources.configure((*of_classes, *group_configs(provisioners.values(), context)))
+class ConfiguredSources:
+    """Keeps the sources as classes and NodeProvisioners configure them. Costs nothing while none of these changes."""
+
+    def __init__(self, sources: Sources, environment: Environment, views: Views, context: ProviderContext) -> None:
+        self._sources = sources
+        self._environment = environment
+        self._views = views
+        self._context = context
+        self._last: tuple[object, ...] | None = None
+
+    def __call__(self) -> None:
+        objects, provisioners = self._environment.objects(), tuple(self._views.provisioners.values())
+        if self._last is not None and self._last[0] is objects and self._last[1] == provisioners:
+            return
+        self._last = objects, provisioners
+        of_classes = source_configs(objects.classes, self._context, self._environment.own_classes(objects))
+        self._sources.configure((*of_classes, *group_configs(provisioners, self._context)))
 
 
 def source_configs(

@@ -26,15 +26,15 @@ class Environment:
         self._views = views
         self._namespace = namespace
         self._idle_delay = idle_delay
+        self._last: tuple[tuple[object, ...], EnvironmentObjects] | None = None
 
     def objects(self) -> EnvironmentObjects:
-        return with_environment(
-            self._config.shown,
-            self._namespace,
-            self._idle_delay,
-            self._views.classes.values(),
-            self._views.pools.values(),
-        )
+        """The same object as before, where no class and no pool has changed."""
+        classes, pools = tuple(self._views.classes.values()), tuple(self._views.pools.values())
+        if self._last is None or self._last[0] != (classes, pools):
+            found = with_environment(self._config.shown, self._namespace, self._idle_delay, classes, pools)
+            self._last = (classes, pools), found
+        return self._last[1]
 
     def own_classes(self, objects: EnvironmentObjects) -> EnvironmentClasses:
         return EnvironmentClasses(

@@ -157,9 +157,11 @@ class _PolledSource:
             )
         ]
         self._closing: asyncio.Task[None] | None = None
+        self._state: Source | None = None
 
     def state(self) -> Source:
-        return Source(
+        """The same object as before, where nothing has changed: ticks compare by identity."""
+        state = Source(
             key=self.config.key,
             capabilities=self._capabilities,
             priority=self.config.priority,
@@ -170,6 +172,9 @@ class _PolledSource:
             check=self._check,
             revision=self.config.revision,
         )
+        if self._state != state:
+            self._state = state
+        return self._state
 
     def _error(self) -> str | None:
         """What is wrong, once each: an outage has the same error in several calls."""

@@ -38,7 +38,7 @@ MOST_PODS: Final = 5000
 _STATUS_EVERY: Final = 30
 
 
-class WholeNode(Object):
+class WholeNode(Object, frozen=True):
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 

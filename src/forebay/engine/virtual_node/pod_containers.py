@@ -31,14 +31,14 @@ from forebay.offload.translation import needed_holders, obstacles, translate
 _ENDED: Final = frozenset(each.value for each in Phase if each.ended)
 
 
-class WholePod(Object):
+class WholePod(Object, frozen=True):
     """A pod with all of its spec."""
 
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class HeldConfigMap(Object):
+class HeldConfigMap(Object, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
     binary_data: dict[str, bytes] = msgspec.field(default_factory=dict)
 

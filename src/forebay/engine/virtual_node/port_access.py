@@ -22,7 +22,7 @@ _DENIED_FOR: Final = 30.0
 _MOST_REMEMBERED: Final = 1000
 
 
-class TrustedAuthorities(Object):
+class TrustedAuthorities(Object, frozen=True):
     """What the API server publishes of the authorities that it accepts clients of."""
 
     data: dict[str, str] = msgspec.field(default_factory=dict)

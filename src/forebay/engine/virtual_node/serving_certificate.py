@@ -42,7 +42,7 @@ _RENEWED_AFTER: Final = 0.8
 _SKEW: Final = timedelta(minutes=5)
 
 
-class ServingRequest(Object):
+class ServingRequest(Object, frozen=True):
     """A CertificateSigningRequest, as the one who makes it sees it."""
 
     spec: dict[str, Any] = msgspec.field(default_factory=dict)

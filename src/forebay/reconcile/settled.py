@@ -1,0 +1,54 @@
+"""Settled GPUInstances: nothing is to be decided about them before a moment, unless what they depend on changes.
+
+Most machines of a large cluster are Ready and stay so. A tick therefore remembers of which of them it had nothing to
+decide, and on which objects that rested. The next tick looks at those again whose objects are others by then, or whose
+moment has come. Objects are compared by identity: they never change, and an informer keeps the ones it has.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.model.nodes import Node
+from forebay.model.sources import Source, SourceKey
+from forebay.model.workloads import Pod
+
+#: States in which machines stay for long, and in which a step depends on nothing but what is compared here. In the
+#: others it also depends on pending pods.
+LASTING: Final = frozenset({InstanceState.READY, InstanceState.GONE})
+
+
+class SettledRecord(NamedTuple):
+    """What was looked at when nothing was to be decided."""
+
+    record: GPUInstance
+    node: Node | None
+    pods: tuple[Pod, ...]
+    #: The source that serves it, and what that said.
+    served_by: SourceKey
+    source: Source | None
+    #: When time alone may bring the next step; None: only a change can.
+    until: datetime | None
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """The settled GPUInstances after a tick, by name."""
+
+    #: When the tick looked.
+    at: datetime | None = None
+    #: What decisions about every GPUInstance depend on: offers, classes, pools, rules.
+    context: tuple[object, ...] = ()
+    records: Mapping[str, SettledRecord] = {}
+
+    def still(self, now: datetime, context: tuple[object, ...]) -> Mapping[str, SettledRecord]:
+        """Those that are settled in this context too, if they and their moment are as they were."""
+        return self.records if self.at is not None and self.at <= now and self.context == context else {}
+
+    def without(self, names: Collection[str]) -> "Settled":
+        if not names:
+            return self
+        kept = {name: each for name, each in self.records.items() if name not in names}
+        return Settled(at=self.at, context=self.context, records=kept)
