@@ -64,17 +64,21 @@ def read_marks(annotations: Mapping[str, str]) -> Marks:
         forced=annotations.get(OFFLOAD_ANNOTATION, "").strip().lower() == "true",
         gpu_memory_gib=_memory(annotations.get(REQUIRED_GPU_MEMORY_ANNOTATION)),
         cloud=cloud,
-        data_centers=_words(annotations.get(DATACENTER_IDS_ANNOTATION)),
-        gpu_types=_words(annotations.get(GPU_TYPES_ANNOTATION)),
+        data_centers=_words(annotations, DATACENTER_IDS_ANNOTATION),
+        gpu_types=_words(annotations, GPU_TYPES_ANNOTATION),
         template=annotations.get(TEMPLATE_ID_ANNOTATION, "").strip() or None,
         registry_auth=annotations.get(REGISTRY_AUTH_ANNOTATION, "").strip() or None,
-        ports=tuple(map(_port, _words(annotations.get(REMOTE_PORTS_ANNOTATION)))),
+        ports=tuple(map(_port, _words(annotations, REMOTE_PORTS_ANNOTATION))),
         max_price=_price(annotations.get(MAX_PRICE_ANNOTATION)),
     )
 
 
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(word for each in (text or "").split(",") if (word := each.strip()))
+def _words(annotations: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = annotations.get(name, "").strip()
+    words = tuple(word for each in text.split(",") if (word := each.strip()))
+    if text and not words:
+        raise InvalidMark(f"Annotation {name} is {text!r} and names nothing: write what you want, or remove it.")
+    return words
 
 
 def _memory(text: str | None) -> int:
@@ -101,7 +105,13 @@ def _price(text: str | None) -> UsdPerHour | None:
 def _port(text: str) -> ContainerPort:
     number, _, protocol = text.partition("/")
     protocol = protocol or "tcp"
-    valid = number.isascii() and number.isdecimal() and 0 < int(number) <= _LAST_PORT
+    # The length first: Python refuses to read thousands of digits.
+    valid = (
+        number.isascii()
+        and number.isdecimal()
+        and len(number) <= len(str(_LAST_PORT))
+        and 0 < int(number) <= _LAST_PORT
+    )
     if not valid or protocol not in {"http", "tcp"}:
         raise InvalidMark(f"Annotation {REMOTE_PORTS_ANNOTATION} has {text!r}: write ports as 8888/http or 22/tcp.")
     return ContainerPort(port=int(number), protocol=protocol.upper())

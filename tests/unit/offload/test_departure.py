@@ -158,6 +158,9 @@ def test_marks_say_what_the_container_must_have():
         ("max-price", "-0.5"),
         ("max-price", "0"),
         ("max-price", "nan"),
+        ("gpu-types", ",,"),
+        ("datacenter-ids", " , "),
+        ("ports", "9" * 5000),
     ],
 )
 def test_an_unreadable_mark_names_itself(mark, value):
