@@ -6,11 +6,17 @@ import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import yaml
 
-from forebay.api.names import OPERATOR_LEASE
+from forebay.api.names import (
+    OPERATOR_LEASE,
+    PAUSE_REQUESTED_AT_ANNOTATION,
+    PAUSE_REQUESTED_BY_ANNOTATION,
+    PAUSED_LABEL,
+)
 from forebay.install.admission_policies import admission_policies
 from forebay.install.operator_policies import operator_account, operator_policies
 from forebay.install.permissions import UNINSTALL_CLUSTER_PERMISSIONS, UNINSTALL_NAMESPACE_PERMISSIONS
@@ -115,6 +121,14 @@ def record(rig: Rig, state: str) -> None:
     rig.call("PUT", f"{FOREBAY}/gpuinstances/m/status", {**made, "status": {"state": state}})
 
 
+def is_marked(pod: dict[str, Any]) -> bool:
+    finalizers, gates = marks(pod)
+    requests = {PAUSE_REQUESTED_BY_ANNOTATION, PAUSE_REQUESTED_AT_ANNOTATION} & pod["metadata"].get(
+        "annotations", {}
+    ).keys()
+    return USAGE in finalizers or GATE in gates or bool(requests)
+
+
 @pytest.mark.helm
 @pytest.mark.real_time
 @pytest.mark.timeout(180)
@@ -131,12 +145,16 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
     record(own_rig, "Gone")
     # Other tests on this control plane may have left theirs.
     classes = own_rig.call("GET", f"{FOREBAY}/gpunodeclasses")["items"]
+    pods = [each for each in own_rig.call("GET", "/api/v1/pods")["items"] if is_marked(each)]
+    jobs = own_rig.call("GET", f"/apis/batch/v1/jobs?labelSelector={PAUSED_LABEL}")["items"]
+    assert "held" in {each["metadata"]["name"] for each in pods}
+    assert "paused" in {each["metadata"]["name"] for each in jobs}
     done = uninstall(own_rig, account)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "policies": 10,
-        "pods": 1,
-        "jobs": 1,
+        "pods": len(pods),
+        "jobs": len(jobs),
         "classes": sum("forebay.dev/nodeclass" in each["metadata"].get("finalizers", ()) for each in classes),
         "records": 1,
         "published": 2,

@@ -149,16 +149,39 @@ async def operated(world, toy, until):
                 await each.close()
 
 
+def rented_pool(world, provider):
+    node_class(world, "rented", {"name": provider, "endpoint": "http://toy"})
+    pool = {"nodeClassRef": {"name": "rented"}, "disruption": {"consolidateAfter": "30s"}}
+    metadata = {"name": "rented", "namespace": "kube-system"}
+    world.store.create(
+        world.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool"), {"metadata": metadata, "spec": pool}
+    )
+
+
+async def test_offers_by_another_name_than_the_providers_own_buy_nothing_and_say_so(outside):
+    outside("other-cloud = toy_cloud:PLUGIN")
+    async with lab() as world:
+        toy = ToyWorld(world.store)
+        rented_pool(world, "other-cloud")
+
+        async def story():
+            await asyncio.sleep(10)
+            world.pod("train", 2, runs="60s")
+            await asyncio.sleep(60)
+            assert world.records() == {}
+            assert toy.machines == {}
+            status, _, message = conditions(world, "rented")["OtherCloudReady"]
+            assert status == "False"
+            assert "Provider other-cloud has offers of toy-cloud, and none of them counts" in message
+
+        await operated(world, toy, story)
+
+
 async def test_a_provider_of_somebody_else_rents_a_machine_and_gives_it_back(outside):
     outside("toy-cloud = toy_cloud:PLUGIN")
     async with lab() as world:
         toy = ToyWorld(world.store)
-        node_class(world, "rented", {"name": "toy-cloud", "endpoint": "http://toy"})
-        pool = {"nodeClassRef": {"name": "rented"}, "disruption": {"consolidateAfter": "30s"}}
-        metadata = {"name": "rented", "namespace": "kube-system"}
-        world.store.create(
-            world.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool"), {"metadata": metadata, "spec": pool}
-        )
+        rented_pool(world, "toy-cloud")
 
         async def story():
             await asyncio.sleep(10)

@@ -12,7 +12,7 @@ from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.observe import Observer
 from forebay.engine.sources.configuration import source_configs
-from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources
+from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources, read_offers
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
 from forebay.kube.errors import KubeError
@@ -109,8 +109,7 @@ async def _fetch(config: SourceConfig, provider: Provider) -> Source:
     offers: tuple[Offer, ...] | None = None
     failure: str | None = None
     try:
-        async with asyncio.timeout(CALL_TIMEOUT):
-            offers = tuple(await provider.offers())
+        offers = await read_offers(provider, config.key.provider)
     except (ProviderError, TimeoutError) as error:
         failure = str(error) or f"{config.key.provider} did not answer within {CALL_TIMEOUT:.0f} s"
     finally:

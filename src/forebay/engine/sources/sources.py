@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from forebay.model.sources import Check, Listing, Offer, Source, SourceKey
-from forebay.providers.base import Provider, ProviderError, Unavailable
+from forebay.providers.base import Provider, ProviderError, Rejected, Unavailable
 from forebay.providers.plugin import ProviderNotServed
 
 log = structlog.get_logger(__name__)
@@ -127,6 +127,19 @@ class Sources:
         await asyncio.gather(*(each.stopped() for each in running))
 
 
+async def read_offers(provider: Provider, name: str) -> tuple[Offer, ...]:
+    """What a provider offers. Raises what it raises; also where it offers by another name than its own, since nobody
+    would serve a launch of that.
+    """
+    async with asyncio.timeout(CALL_TIMEOUT):
+        offers = tuple(await provider.offers())
+    if others := sorted({each.provider for each in offers} - {name}):
+        raise Rejected(
+            f"Provider {name} has offers of {', '.join(others)}, and none of them counts: mend the provider."
+        )
+    return offers
+
+
 class _PolledSource:
     """One provider and the tasks that poll it."""
 
@@ -219,8 +232,7 @@ class _PolledSource:
             await pause()
 
     async def _read_offers(self) -> None:
-        async with asyncio.timeout(CALL_TIMEOUT):
-            offers = tuple(await self.provider.offers())
+        offers = await read_offers(self.provider, self.config.key.provider)
         if offers != self._offers:
             self._offers = offers
             self._wake()
