@@ -77,10 +77,21 @@ class FaultCase:
         for name, uid in self.uids.items():
             await self.world.told(name, uid)
 
-        async def same() -> bool:
-            return await self.operator.objects() == await self.world.counts()
+        differing: dict[str, tuple[int | None, int]] = {}
 
-        await until(same, "the views hold what the server has")
+        async def same() -> bool:
+            views, server = await self.operator.objects(), await self.world.counts()
+            differing.clear()
+            differing.update(
+                {kind: (views.get(kind), many) for kind, many in server.items() if views.get(kind) != many}
+            )
+            return views == server
+
+        try:
+            await until(same, "the views hold what the server has")
+        except AssertionError as error:
+            error.add_note(f"in the views, and at the server: {differing}")
+            raise
         await until(self.operator.is_ready, "it is ready again")
         took = time.time() - since
         assert self.operator.pid == self.pid
