@@ -13,6 +13,7 @@ from forebay.api.names import OPERATOR_LEASE, PAUSED_LABEL
 from forebay.install.crds import custom_resource_definitions
 from forebay.install.operator_policies import operator_policies
 from forebay.install.permissions import rbac_manifests
+from forebay.model.signing_requests import KUBELET_CLIENT_SIGNER
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed
 
@@ -28,7 +29,9 @@ PATHS = {
     "gpuinstances": f"{FOREBAY}/gpuinstances",
     "gpuworkloadbudgets": f"{FOREBAY}/gpuworkloadbudgets",
     "nodeprovisioners": f"{FOREBAY}/nodeprovisioners",
-    "certificatesigningrequests": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    # As the operator watches them: others may be there too.
+    "certificatesigningrequests": "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    f"?fieldSelector=spec.signerName={KUBELET_CLIENT_SIGNER}",
     "resourceslices": "/apis/resource.k8s.io/v1/resourceslices",
     "deviceclasses": "/apis/resource.k8s.io/v1/deviceclasses",
     "resourceclaims": "/apis/resource.k8s.io/v1/resourceclaims",
