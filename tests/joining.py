@@ -4,8 +4,9 @@ import base64
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, OfferRecord, PlannedNode, PoolRef
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, PoolRef
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
+from forebay.api.instance_order import OfferRecord, PlannedNode
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import TaintEffect, TaintEntry
 from forebay.model.sources import Delivery

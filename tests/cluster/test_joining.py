@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PlannedNode
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState
+from forebay.api.instance_order import PlannedNode
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.install.joining import join_manifests

@@ -8,7 +8,8 @@ import asyncio
 import msgspec
 
 from forebay.api.codec import decode
-from forebay.api.gpu_instance import GPU_INSTANCE, ContainerRecord
+from forebay.api.gpu_instance import GPU_INSTANCE
+from forebay.api.instance_order import ContainerRecord
 from forebay.api.meta import Object
 from forebay.api.names import INSTANCE_FINALIZER
 from forebay.demand.planned_pods import live_containers

@@ -201,9 +201,13 @@ async def test_each_day_ends_with_a_receipt_in_the_log():
         async with clouds(market("alpha", CLOUD)) as cloud:
             cloud.pool("alpha")
             # The day begins at midnight: half an hour of the first and of the next.
-            async with dry_run(cloud, now=lambda: clock.now() + timedelta(hours=23, minutes=30)):
+            async with dry_run(cloud, now=lambda: clock.now() + timedelta(hours=23, minutes=30)) as operator:
                 cloud.world.pod("train", 4)
-                await asyncio.sleep(3600)
+                await asyncio.sleep(2400)
+                _, first = operator.receipts()
+                await asyncio.sleep(1200)
+                assert operator.receipts()[1] == first, "a day that is over does not change"
+                assert (first.day.isoformat(), first.bought) == ("2030-01-01", 1)
     found = [each for each in lines if each["event"] == "receipt of the dry run"]
     assert [each["bought"] for each in found] == [1, 0]
     assert [each["day"] for each in found] == ["2030-01-01", "2030-01-02"]

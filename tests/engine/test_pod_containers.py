@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import ContainerRecord, GPUInstance, GPUInstanceSpec
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec
+from forebay.api.instance_order import ContainerRecord
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import PodRef
 from forebay.embedded.api.kinds import CONFIG_MAP_KIND, POD_KIND, SECRET_KIND

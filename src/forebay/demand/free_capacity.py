@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState, PlannedNode
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.instance_order import PlannedNode
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.demand.initialization import is_initialized
 from forebay.demand.planned_pods import is_leaving

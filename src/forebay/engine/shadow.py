@@ -7,7 +7,7 @@ There is no Lease: a dry run may run beside an operator.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -34,7 +34,7 @@ from forebay.reconcile.decisions import CreateInstance, Decision
 from forebay.reconcile.shadow_fleet import ShadowFleet
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reporting.observation import Observation, Standby
-from forebay.reporting.receipts import Receipt, receipt, receipts
+from forebay.reporting.receipts import Receipt, receipt, receipt_days
 
 log = structlog.get_logger(__name__)
 
@@ -68,10 +68,17 @@ class ShadowOperator(Operator):
         )
         self.fleet = ShadowFleet(run_time)
         self._began = clock()
+        #: Of days that are over: a page that is open asks every second, and a month may have thousands of machines.
+        self._over: dict[date, Receipt] = {}
 
     def receipts(self) -> tuple[Receipt, ...]:
         """The receipts of all days so far, today's first."""
-        return receipts(self.fleet.purchases, self.fleet.savings, self._began, self._clock())
+        now, purchases, savings = self._clock(), self.fleet.purchases, self.fleet.savings
+        days = receipt_days(self._began, now)
+        self._over = {
+            day: self._over[day] if day in self._over else receipt(purchases, savings, day, now) for day in days[1:]
+        }
+        return (receipt(purchases, savings, days[0], now), *self._over.values())
 
     def observation(self) -> Observation | Standby:
         seen = super().observation()

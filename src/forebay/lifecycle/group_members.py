@@ -9,14 +9,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import (
-    GPUInstance,
-    GPUInstanceSpec,
-    InstanceState,
-    PlannedNode,
-    ProvisionerRef,
-    Purpose,
-)
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState, ProvisionerRef, Purpose
+from forebay.api.instance_order import PlannedNode
 from forebay.api.names import OWN_PROVISIONER_LABEL, PROVISIONER_LABEL
 from forebay.api.node_provisioner import NodeProvisioner
 from forebay.demand.maintenance import cordon_is_ours

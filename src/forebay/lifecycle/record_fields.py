@@ -5,8 +5,9 @@ from typing import Final
 
 import msgspec
 
-from forebay.api.gpu_instance import BillingTerms, GPUInstance, GPUInstanceStatus, PlannedNode
-from forebay.api.gpu_instance import OfferRecord as RecordedOffer
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
+from forebay.api.instance_order import BillingTerms, PlannedNode
+from forebay.api.instance_order import OfferRecord as RecordedOffer
 from forebay.api.names import GROUP
 from forebay.api.parts import Figures, TaintEffect, Taints
 from forebay.api.parts import TaintEntry as RecordedTaint

@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from forebay.api.gpu_instance import (
-    ContainerRecord,
     GPUInstance,
     GPUInstanceSpec,
     GPUInstanceStatus,
@@ -22,6 +21,7 @@ from forebay.api.gpu_instance import (
 )
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool, NodeMetadata, NodeSpec, NodeTemplate
+from forebay.api.instance_order import ContainerRecord
 from forebay.api.parts import PodRef, Taints
 from forebay.api.values import duration_or_never, duration_text
 from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import ContainerRecord, GPUInstance, PortRecord
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.instance_order import ContainerRecord, PortRecord
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import VIRTUAL_NODE
 from forebay.budgets.admission import Admission, Held

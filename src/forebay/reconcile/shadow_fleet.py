@@ -104,7 +104,8 @@ class ShadowFleet:
         self._follow_records(real.records)
         self._follow_machines(real)
         self._follow_pods(real, find)
-        nodes = {name: node for name, node in real.nodes.items() if name not in self._nodes_off()}
+        off = self._nodes_off()
+        nodes = {name: node for name, node in real.nodes.items() if name not in off}
         used, on_nodes = dict(real.used), dict(real.pods_by_node)
         for record in self._records.values():
             if record.node_name is not None and record.node_name not in on_nodes:

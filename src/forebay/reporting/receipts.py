@@ -69,12 +69,10 @@ def receipt(purchases: Iterable[MachineTime], savings: Iterable[MachineTime], da
     )
 
 
-def receipts(
-    purchases: Sequence[MachineTime], savings: Sequence[MachineTime], since: datetime, now: datetime
-) -> tuple[Receipt, ...]:
-    """The receipts of all days since then, today's first."""
+def receipt_days(since: datetime, now: datetime) -> list[date]:
+    """The days of which there are receipts, today first; today alone where the clock went back."""
     days = min((now.date() - since.date()).days, MOST_DAYS - 1)
-    return tuple(receipt(purchases, savings, now.date() - timedelta(days=ago), now) for ago in range(days + 1))
+    return [now.date() - timedelta(days=ago) for ago in range(max(days, 0) + 1)]
 
 
 def _sentence(fresh: Sequence[MachineTime], pods: int, lines: Sequence[ReceiptLine], cost: Usd, gain: Usd) -> str:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.api.gpu_instance import BillingTerms, InstanceState
+from forebay.api.gpu_instance import InstanceState
+from forebay.api.instance_order import BillingTerms
 from forebay.budgets.bill_shares import UNALLOCATED, Payer, PodUse, RecordedCost, Share, billed, shares
 from forebay.budgets.usage import Interval
 from forebay.model.quantities import UsdPerHour

@@ -2,15 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from forebay.api.gpu_instance import (
-    GPUInstance,
-    GPUInstanceSpec,
-    GPUInstanceStatus,
-    InstanceState,
-    OfferRecord,
-    PlannedNode,
-    PoolRef,
-)
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
+from forebay.api.instance_order import OfferRecord, PlannedNode
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import PodRef
 from forebay.model.nodes import Node

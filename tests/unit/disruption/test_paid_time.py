@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import BillingTerms
 from forebay.api.gpu_node_pool import Disruption, DisruptionBudget
+from forebay.api.instance_order import BillingTerms
 from forebay.disruption.consolidation import ScaleDownRules, kept_idle, next_scale_down, scale_down
 from forebay.disruption.machine_use import idle_updates
 from forebay.model.reasons import Reason

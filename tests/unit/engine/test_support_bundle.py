@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import ContainerRecord
 from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.instance_order import ContainerRecord
 from forebay.engine.support_bundle import dump, packed, redacted_snapshot
 from forebay.net.redaction import Redactor
 from forebay.reconcile.saved_snapshot import load_snapshot

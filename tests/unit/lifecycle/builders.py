@@ -4,14 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import (
-    GPUInstance,
-    GPUInstanceSpec,
-    GPUInstanceStatus,
-    InstanceState,
-    OfferRecord,
-    PlannedNode,
-)
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState
+from forebay.api.instance_order import OfferRecord, PlannedNode
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CORDONED_ANNOTATION, INSTANCE_FINALIZER
 from forebay.api.parts import PodRef, TaintEffect, TaintEntry

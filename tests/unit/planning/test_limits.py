@@ -1,9 +1,10 @@
 import msgspec
 import pytest
 
-from forebay.api.gpu_instance import GPUInstance, OfferRecord
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.instance_order import OfferRecord
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Delivery
 from forebay.planning.limits import caps

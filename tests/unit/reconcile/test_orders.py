@@ -7,9 +7,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import ContainerRecord, GPUInstance, GPUInstanceSpec, Purpose
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, Purpose
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.instance_order import ContainerRecord
 from forebay.api.meta import ObjectMeta
 from forebay.engine.apply.container_specs import container_spec
 from forebay.engine.apply.launch_requests import launch_request

@@ -10,7 +10,6 @@ from forebay.api.gpu_instance import (
     GPUInstanceSpec,
     GPUInstanceStatus,
     InstanceState,
-    OfferRecord,
     PoolRef,
     ResourceLifetime,
     SecondaryResource,
@@ -18,6 +17,7 @@ from forebay.api.gpu_instance import (
 )
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, GPUNodeClassStatus
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
+from forebay.api.instance_order import OfferRecord
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, LabelSelectorEntry, NodeClassRef, Truth
 from forebay.model.reasons import Reason

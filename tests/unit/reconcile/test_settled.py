@@ -7,17 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import (
-    GPUInstance,
-    PlannedNode,
-    PoolRef,
-    ProvisionerRef,
-    Purpose,
-    ResourceLifetime,
-    SecondaryResource,
-)
+from forebay.api.gpu_instance import GPUInstance, PoolRef, ProvisionerRef, Purpose, ResourceLifetime, SecondaryResource
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, GPUNodePool, GPUNodePoolSpec
+from forebay.api.instance_order import PlannedNode
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CLASS_FINALIZER, MAINTENANCE_ANNOTATION, OUT_OF_SERVICE_TAINT, STARTUP_TAINT
 from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec

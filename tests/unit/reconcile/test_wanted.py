@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import ContainerRecord, Purpose
+from forebay.api.gpu_instance import Purpose
+from forebay.api.instance_order import ContainerRecord
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Phase
 from forebay.reconcile.snapshot import Snapshot

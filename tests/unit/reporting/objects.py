@@ -2,17 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from forebay.api.gpu_instance import (
-    GPUInstance,
-    GPUInstanceSpec,
-    GPUInstanceStatus,
-    InstanceState,
-    OfferRecord,
-    PlannedNode,
-    PoolRef,
-    Transition,
-)
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef, Transition
 from forebay.api.gpu_node_pool import Disruption, GPUNodePool, GPUNodePoolSpec
+from forebay.api.instance_order import OfferRecord, PlannedNode
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, NodeClassRef, PodRef, Truth
 from forebay.model.nodes import Node

@@ -6,7 +6,7 @@ import pytest
 
 from forebay.model.quantities import UsdPerHour
 from forebay.reconcile.shadow_fleet import MachineTime
-from forebay.reporting.receipts import MOST_DAYS, receipt, receipts
+from forebay.reporting.receipts import MOST_DAYS, receipt, receipt_days
 
 MIDNIGHT = datetime(2030, 1, 2, tzinfo=UTC)
 DAY = MIDNIGHT.date()
@@ -64,6 +64,7 @@ def test_thirds_of_a_dollar_are_not_lost():
 
 
 def test_there_is_a_receipt_for_each_day_and_for_a_month_at_most():
-    assert [each.day for each in receipts((), (), at(-30), at(1))] == [DAY, date(2030, 1, 1), date(2029, 12, 31)]
-    assert len(receipts((), (), at(-24 * 90), at(1))) == MOST_DAYS
-    assert receipts((), (), at(0), at(1))[0].sentence.startswith("Would have bought nothing new")
+    assert receipt_days(at(-30), at(1)) == [DAY, date(2030, 1, 1), date(2029, 12, 31)]
+    assert len(receipt_days(at(-24 * 90), at(1))) == MOST_DAYS
+    assert receipt_days(at(48), at(1)) == [DAY], "the clock went back"
+    assert receipt((), (), DAY, at(1)).sentence.startswith("Would have bought nothing new")
