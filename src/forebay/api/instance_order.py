@@ -16,8 +16,6 @@ from forebay.api.values import (
     ShortText,
 )
 
-_LongId = Annotated[str, Meta(min_length=1, max_length=512)]
-
 
 class BillingTerms(Part, frozen=True, kw_only=True):
     """How the provider bills."""
