@@ -224,13 +224,19 @@ class World:
         await until(leads, f"{process.user} leads")
 
     def _grant(self, user: str) -> None:
-        """The generated roles, for this user instead of the service account."""
+        """The generated roles, for this user instead of the service account.
+
+        Cluster-wide ones have names of this world's: another story on the same control plane grants the operator more.
+        """
         for manifest in rbac_manifests(self.home):
-            bound = {}
-            if "subjects" in manifest:
+            if manifest["kind"] == "ClusterRole":
+                manifest["metadata"]["name"] = f"{self.name}:{manifest['metadata']['name']}"
+            elif "subjects" in manifest:
                 manifest["metadata"]["name"] = user
-                bound = {"subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]}
-            create(self.rig, manifest | bound)
+                manifest["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
+                if manifest["roleRef"]["kind"] == "ClusterRole":
+                    manifest["roleRef"]["name"] = f"{self.name}:{manifest['roleRef']['name']}"
+            create(self.rig, manifest)
 
     async def leave(self) -> None:
         for path in list(self._made):
