@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from forebay.embedded.api import kinds
+from forebay.simulate import market_faults
 from tests.contract.providers.conformance import JOIN_LINE
 from tests.crash.test_clouds import CLOUDS
 from tests.engine.market_world import cloud_operator, clouds, market
@@ -35,6 +36,9 @@ async def test_a_class_deleted_right_after_its_last_machine_leaves_nothing_at_it
             await asyncio.sleep(10)
             cloud.world.pod("first", 1, runs="20s")
             await until(lambda: set(cloud.world.states().values()) == {"Ready"}, 300)
+            if provider == "lambdalabs":
+                for _ in range(3):
+                    server.script("delete_key", market_faults.server_error(500))
             cloud.store.delete(class_kind(cloud), None, name)
             await asyncio.sleep(5)
             assert "Machines of this class are drained and terminated first" in waits_for(cloud, name)

@@ -123,8 +123,9 @@ class LambdaProvider:
                 except OutcomeUnknown as error:
                     raise Rejected(str(error)) from None
                 launched = await self._launch(order)
-        if not launched.instance_ids:
-            raise OutcomeUnknown("Lambda accepted the launch and named no instance.")
+            if not launched.instance_ids:
+                raise OutcomeUnknown("Lambda accepted the launch and named no instance.")
+            self._key.launched(launched.instance_ids)
         return Instance(
             id=launched.instance_ids[0],
             phase=InstancePhase.STARTING,
@@ -141,6 +142,7 @@ class LambdaProvider:
         listed = (await self._calls.get(INSTANCES, LambdaData[tuple[LambdaInstance, ...]])).data
         own = [each for each in listed if each.tag(_CLUSTER) == self._cluster and each.status != _GONE]
         leftovers: tuple[str, ...] = ()
+        self._key.listed(each.id for each in own)
         if not own and not await self._key.delete_unused():
             leftovers = (f"SSH key {self._key.name}",)
         return Found(instances=tuple(map(_instance, own)), leftovers=leftovers)

@@ -6,7 +6,7 @@ of them is gone.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -26,7 +26,10 @@ _PREFIX: Final = "forebay-"
 
 
 class ClusterKey:
-    """The key of one cluster. `settle`: how long after a launch a listing may still lack the machine."""
+    """The key of one cluster. `settle`: how long after a launch a listing may still lack the machine.
+
+    So long it is kept after a launch whose machine no listing has shown yet.
+    """
 
     def __init__(self, calls: CloudCalls, cluster: str, settle: timedelta, clock: Callable[[], datetime]) -> None:
         self.name: Final = f"{_PREFIX}{cluster}"
@@ -36,8 +39,11 @@ class ClusterKey:
         self._lock = asyncio.Lock()
         #: Whether the account has the key, as far as known.
         self._exists: bool | None = None
+        #: For launches of an earlier process, and for those of which nobody knows whether they took effect.
         self._needed_until = clock() + settle
         self._launches = 0
+        #: Machines that no listing has shown yet, and until when they keep the key.
+        self._unlisted: dict[str, datetime] = {}
 
     async def __aenter__(self) -> None:
         """Holds the key while a launch names it, and adds it where the account has none."""
@@ -53,9 +59,19 @@ class ClusterKey:
     def _end_launch(self) -> None:
         self._launches -= 1
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end_launch()
-        self._needed_until = self._clock() + self._settle
+        if kind is not None:
+            self._needed_until = self._clock() + self._settle
+
+    def launched(self, instances: Iterable[str]) -> None:
+        """These were launched with the key. For use while it is held."""
+        self._unlisted |= dict.fromkeys(instances, self._clock() + self._settle)
+
+    def listed(self, instances: Iterable[str]) -> None:
+        """A listing shows these machines of the cluster: the next one without them means that they are gone."""
+        for each in instances:
+            self._unlisted.pop(each, None)
 
     async def restore(self) -> None:
         """Adds the key again, because a launch has not found it. For use while it is held."""
@@ -80,19 +96,23 @@ class ClusterKey:
                 log.warning("ssh key not deleted", key=self.name, error=str(error))
             else:
                 self._exists = False
+                self._unlisted.clear()
             return self._is_absent()
 
     def _is_absent(self) -> bool:
         return self._exists is False
 
     def _in_use(self) -> bool:
-        return self._launches > 0 or self._clock() < self._needed_until
+        return self._launches > 0 or self._clock() < max((self._needed_until, *self._unlisted.values()))
 
     async def _ensure(self) -> None:
         async with self._lock:
             if self._exists:
                 return
             if not await self._own():
+                if self._exists is None:
+                    # Without it an earlier process has launched nothing that a listing could still lack.
+                    self._needed_until = self._clock()
                 new = LambdaNewKey(name=self.name, public_key=_public_key())
                 await self._calls.act("POST", SSH_KEYS, LambdaData[LambdaKey], new)
             self._exists = True

@@ -13,6 +13,7 @@ from forebay.providers.base import (
     BootPayload,
     InstanceGone,
     NoCapacity,
+    OutcomeUnknown,
     QuotaReached,
     Rejected,
     Unavailable,
@@ -159,6 +160,38 @@ async def test_one_ssh_key_serves_all_machines_and_goes_with_the_last_of_them():
         lone.world.script("delete_key", market_faults.server_error(500))
         await lone.provider.instances()
         assert keys(lone.world), "its deletion failed"
+        await lone.provider.instances()
+        assert keys(lone.world) == []
+
+
+async def test_the_key_goes_with_a_machine_that_was_listed_and_waits_for_one_that_may_be_listed_late():
+    lone = harness()
+    async with lone.open():
+        seen = await lone.provider.launch(await lone.request("uid-1"))
+        await lone.provider.instances()
+        await lone.provider.terminate(seen.id)
+        await lone.provider.instances()
+        assert keys(lone.world) == [], "nothing that was launched with it is unknown"
+        lost = await lone.request("uid-2")
+        lone.world.script("launch", market_faults.answer_lost())
+        with pytest.raises(OutcomeUnknown):
+            await lone.provider.launch(lost)
+        await lone.provider.terminate(*lone.running())
+        await lone.provider.instances()
+        assert keys(lone.world) == [f"forebay-{CLUSTER}"], "a later listing may show it"
+        await asyncio.sleep(SETTLED)
+        await lone.provider.instances()
+        assert keys(lone.world) == []
+
+
+async def test_the_key_stays_for_a_machine_that_no_listing_has_shown_yet():
+    lone = harness()
+    async with lone.open():
+        unseen = await lone.provider.launch(await lone.request("uid-1"))
+        await lone.provider.terminate(unseen.id)
+        await lone.provider.instances()
+        assert keys(lone.world) == [f"forebay-{CLUSTER}"]
+        await asyncio.sleep(SETTLED)
         await lone.provider.instances()
         assert keys(lone.world) == []
 
