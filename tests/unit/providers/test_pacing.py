@@ -52,6 +52,24 @@ async def test_with_lanes_a_quarter_may_be_sent_at_once_and_more_is_sent_in_the_
     assert wire.sent[-1] - wire.sent[0] <= 4.2 * 60
 
 
+async def test_a_launch_comes_before_listings_that_wait_and_listings_still_get_their_turn():
+    wire, transport = limited(RateLimit(requests=1, per=timedelta(seconds=1)))
+    order = []
+
+    async def send(method, count):
+        for _ in range(count):
+            await transport.request(Request(method=method, url="http://api"))
+            order.append(method)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(send("GET", 1))
+        group.create_task(send("POST", 12))
+    assert order.index("POST") == 1, "only what was sent before it is before it"
+    assert order[1:11].count("GET") == 1
+    assert wire.sent[-1] - wire.sent[0] == 16
+
+
 async def test_without_limits_nothing_waits():
     wire, transport = limited()
     assert transport is wire
