@@ -38,8 +38,12 @@ def rests(scenario):
 
 def part_of_deaths(whole, moment, part, parts):
     """Deaths at every request of the world, divided into parts, so that they can be tried side by side."""
-    places = len(_until_rest(whole))
-    return [Death(number, moment) for number in range(1 + part, places + 1, parts)]
+    return [Death(sent.number, moment) for sent in places(_until_rest(whole), moment)[part::parts]]
+
+
+def places(requests, moment):
+    """Requests at which a death makes a difference: what was read and is forgotten is as if nobody had asked for it."""
+    return [sent for sent in requests if moment is Moment.BEFORE or sent.method != "GET"]
 
 
 def _until_rest(whole):

@@ -5,6 +5,7 @@ import pytest
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, breaks_off
 from tests.crash.mortal import Moment
+from tests.crash.places import places
 from tests.crash.worlds import Scenario, Work, happens
 
 _PARTS = 8
@@ -39,9 +40,9 @@ def test_no_request_is_a_bad_one_to_die_at(scenario, moment, part):
     assert whole.found == ()
     bought = len(whole.witness.starts)
     # After that nothing comes but renewals, polls and watches, over and over.
-    places = sum(sent.at <= whole.quiet_at + 35 for sent in whole.ledger.requests)
-    for number in range(1 + part, places + 1, _PARTS):
-        outcome = happens(scenario, {number: moment})
+    sent = [each for each in whole.ledger.requests if each.at <= whole.quiet_at + 35]
+    for place in places(sent, moment)[part::_PARTS]:
+        outcome = happens(scenario, {place.number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
         # A death takes time, in which pods come together that would have come one after the other, or a machine goes

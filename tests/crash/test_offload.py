@@ -8,7 +8,7 @@ import pytest
 
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life, Moment
-from tests.crash.places import DEEP
+from tests.crash.places import DEEP, places
 from tests.engine.market_world import clouds
 from tests.engine.offload_world import Offload, runpod
 
@@ -122,8 +122,8 @@ def test_without_a_crash_each_pod_runs_once_and_nothing_is_left():
 def test_no_request_is_a_bad_one_to_die_at_with_remote_jobs(moment, part):
     whole = happens()
     assert whole.found == ()
-    places = sum(sent.at <= whole.quiet_at for sent in whole.ledger.requests)
-    for number in range(1 + part, places + 1, _PARTS * _STEP):
-        outcome = happens({number: moment})
+    sent = [each for each in whole.ledger.requests if each.at <= whole.quiet_at]
+    for place in places(sent, moment)[part :: _PARTS * _STEP]:
+        outcome = happens({place.number: moment})
         killed = [f"{when} {sent}" for sent, when in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
