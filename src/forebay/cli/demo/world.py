@@ -149,7 +149,9 @@ async def running_demo(cluster: EmbeddedCluster, seed: int, scenario: Scenario =
     for definition in custom_resource_definitions():
         cluster.store.create(kinds.CRD_KIND, definition)
     for policy in admission_policies():
-        cluster.store.create(cluster.store.kinds.named(policy["apiVersion"], policy["kind"]), policy)
+        kind = cluster.store.kinds.named(policy["apiVersion"], policy["kind"])
+        assert kind is not None, "the embedded cluster has this kind"
+        cluster.store.create(kind, policy)
     register_node(cluster.store, "control", allocatable={"cpu": "8", "memory": "32Gi"})
     async with AsyncExitStack() as stack:
         client, election = (Client(InProcess(cluster.handler), _SERVER) for _ in range(2))

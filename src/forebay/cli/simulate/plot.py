@@ -54,9 +54,7 @@ def svg(outcomes: Sequence["Outcome"]) -> str:
     for number, (title, unit, lines) in enumerate(charts):
         top = 40 + number * (_HEIGHT + _GAP)
         parts += _axes(title, unit, _most((*lines, *thin) if number == 0 else lines), end, top)
-        # Dollars grow; the others jump.
-        jumps = _jumping if unit == "" else list
-        parts += _lines(*([*map(jumps, group)] for group in (lines, thin if number == 0 else [])), end=end, top=top)
+        parts += _lines(lines, thin if number == 0 else [], end, top)
     return "".join(parts) + "</svg>\n"
 
 
@@ -100,7 +98,7 @@ def _axes(title: str, unit: str, most: float, end: int, top: int) -> Iterator[st
 
 
 def _lines(
-    lines: list[list[tuple[int, float]]], thin: list[list[tuple[int, float]]], *, end: int, top: int
+    lines: list[list[tuple[int, float]]], thin: list[list[tuple[int, float]]], end: int, top: int
 ) -> Iterator[str]:
     most, bottom = _most((*lines, *thin)), top + 20 + _HEIGHT
     for width, group in ((2.0, lines), (0.7, thin)):
@@ -119,7 +117,7 @@ def _most(lines: Iterable[list[tuple[int, float]]]) -> float:
 
 
 def _line(timeline: Sequence["Moment"], value: Callable[["Moment"], int]) -> list[tuple[int, float]]:
-    return _fewer([(moment.at, float(value(moment))) for moment in timeline])
+    return _jumping(_fewer([(moment.at, float(value(moment))) for moment in timeline]))
 
 
 def _spent(timeline: Sequence["Moment"]) -> list[tuple[int, float]]:
@@ -133,7 +131,7 @@ def _spent(timeline: Sequence["Moment"]) -> list[tuple[int, float]]:
 
 
 def _jumping(line: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The same with the value before each change drawn up to it."""
+    """The same with the value before each change drawn up to it: unlike dollars, numbers of things jump."""
     return [point for before, after in pairwise(line) for point in (before, (after[0], before[1]))] + line[-1:]
 
 
