@@ -3,12 +3,14 @@
 # To have the same base every time, name it by its digest: --build-arg BASE=python:3.13-slim-bookworm@sha256:...
 ARG BASE=python:3.13-slim-bookworm
 FROM ${BASE} AS build
+# With requirements/telemetry.txt instead, the image can send traces and crash reports.
+ARG REQUIREMENTS=requirements/run.txt
 WORKDIR /build
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
 COPY requirements/ requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/uv.txt
 RUN uv venv --python python3 /opt/forebay
-RUN uv pip sync --python /opt/forebay/bin/python --require-hashes --no-build requirements/run.txt
+RUN uv pip sync --python /opt/forebay/bin/python --require-hashes --no-build ${REQUIREMENTS}
 COPY pyproject.toml README.md LICENSE ./
 COPY src/ src/
 RUN uv build --wheel --require-hashes --build-constraint requirements/build.txt --out-dir dist .

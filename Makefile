@@ -77,9 +77,9 @@ soak: env ## the leader test 50 times in a row, on a real API server
 	@$(BIN)/python -m tests.cluster.soak 50
 
 .PHONY: bars
-bars: env ## the stories on a real control plane in their full size: 120 nodes of a group, a hundred pods on three clouds
+bars: env ## the stories on a real control plane in their full size: 120 nodes of a group, a hundred pods on three clouds, the predecessors' examples
 	@$(BIN)/python -m tests.rig.build
-	@FOREBAY_BARS=full $(BIN)/python -m pytest -q -s tests/cluster/test_groups.py tests/cluster/test_pools.py
+	@FOREBAY_BARS=full $(BIN)/python -m pytest -q -s tests/cluster/test_groups.py tests/cluster/test_pools.py tests/cluster/test_migrated.py
 
 .PHONY: coverage
 coverage: env kubectl ## run the tests and report what they do not reach
@@ -148,7 +148,8 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 lock: env ## refresh the hash-locked requirements
 	@echo uv | $(LOCK) - -o requirements/uv.txt
 	@$(LOCK) pyproject.toml --extra fast -o requirements/run.txt
-	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra embedded --extra fast --extra otel --extra sentry --group dev -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra fast --extra otel --extra sentry --constraint requirements/dev.txt -o requirements/telemetry.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --constraint requirements/dev.txt -o requirements/demo.txt
 	@echo hatchling | $(LOCK) - --constraint requirements/dev.txt -o requirements/build.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev --group bench -o requirements/bench.txt

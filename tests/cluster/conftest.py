@@ -10,7 +10,7 @@ from tests.rig import Rig, Tier
 from tests.rig.binaries import policies_flags
 
 #: Minutes each: the same stories are told in virtual time (tests/engine, tests/crash) in every run.
-collect_ignore = [] if bars.FULL else ["test_groups.py", "test_pools.py"]
+collect_ignore = [] if bars.FULL else ["test_groups.py", "test_migrated.py", "test_pools.py"]
 
 
 def pytest_itemcollected(item):

@@ -44,7 +44,9 @@ async def until_progress_ends(
 
 
 class OperatorProcess:
-    """`forebay run`, or with a `lease` of so many seconds what is like it but for that (`hasty_operator`)."""
+    """`forebay run`, or with a `lease` of so many seconds what is like it but for that (`hasty_operator`), or with a
+    `program` beside this file what is like it but for what that says.
+    """
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class OperatorProcess:
         environment: Mapping[str, str] | None = None,
         *,
         lease: float | None = None,
+        program: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.user = user
@@ -71,9 +74,11 @@ class OperatorProcess:
         }
         command = [sys.executable, "-m", "forebay", "run", *(f"--{name}={value}" for name, value in given.items())]
         if lease is not None:
+            program, environment = "hasty_operator.py", {**(environment or {}), "HASTY_LEASE": str(lease)}
+        if program is not None:
             variables = {f"FOREBAY_{name.upper().replace('-', '_')}": value for name, value in given.items()}
-            environment = {**(environment or {}), **variables, "HASTY_LEASE": str(lease)}
-            command = [sys.executable, str(Path(__file__).with_name("hasty_operator.py"))]
+            environment = {**(environment or {}), **variables}
+            command = [sys.executable, str(Path(__file__).with_name(program))]
         self._process = Process(user, command, rig.directory, environment)
 
     def start(self) -> None:

@@ -52,12 +52,18 @@ class RigKubelets:
                 "annotations": {"kwok.x-k8s.io/node": "fake"},
             },
             "spec": {
-                "providerID": _PROVIDER_ID.search(rented.order.boot)[1],
+                "providerID": self._provider_id(rented.order.boot),
                 "taints": [{"key": each.key, "value": each.value, "effect": each.effect} for each in planned.taints],
             },
             "status": {"capacity": amounts, "allocatable": amounts},
         }
-        self._next(planned.name, self._client.create(NODES, node))
+        self._next(planned.name, self._register(rented.order.boot, node))
+
+    def _provider_id(self, boot):
+        return _PROVIDER_ID.search(boot)[1]
+
+    async def _register(self, _boot, node):
+        await self._client.create(NODES, node)
 
     def stop(self, rented):
         if rented.node_name in self._acts:

@@ -54,7 +54,9 @@ PUBLISHED = Scale(size=120, used=80, more=88, fewer=60, delay=25)
 class KwokMembers:
     """Members that boot are nodes of KWOK's, and their Nodes go with them."""
 
-    def __init__(self, rig):
+    def __init__(self, rig, labels=None, taints=()):
+        self._labels = labels or {}
+        self._taints = list(taints)
         self._administrator = Administrator(rig)
         # One connection, used in order.
         self._executor = ThreadPoolExecutor(1)
@@ -65,10 +67,10 @@ class KwokMembers:
         node = {
             "metadata": {
                 "name": name,
-                "labels": {"kubernetes.io/hostname": name},
+                "labels": {"kubernetes.io/hostname": name, **self._labels},
                 "annotations": {"kwok.x-k8s.io/node": "fake"},
             },
-            "spec": {"providerID": rented.provider_id},
+            "spec": {"providerID": rented.provider_id, "taints": self._taints},
             "status": {"capacity": amounts, "allocatable": amounts},
         }
         self._act("POST", "/api/v1/nodes", node)

@@ -42,9 +42,9 @@ EVERY_CHOICE = {
 MACHINES = (Powered(name="gpu-worker-1", gpus=4, boot=1), Powered(name="gpu-worker-2", gpus=8, boot=1))
 
 
-def unschedulable_pod(rig: Rig, name: str, gpus: int) -> None:
+def unschedulable_pod(rig: Rig, name: str, gpus: int, namespace: str = "default") -> None:
     """A pod of which a scheduler has said that no node fits it; there is none here."""
-    namespace = "/api/v1/namespaces/default"
+    namespace = f"/api/v1/namespaces/{namespace}"
     with contextlib.suppress(RigFailed):  # a service account controller may have been faster
         rig.call("POST", f"{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
     rig.call("POST", f"{namespace}/pods", gpu_pod(name, gpus))

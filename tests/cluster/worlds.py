@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -193,14 +193,19 @@ class World:
         *,
         environment: Mapping[str, str] | None = None,
         lease: float | None = None,
+        settings: Mapping[str, str] | None = None,
+        roles: Sequence[dict[str, Any]] | None = None,
     ) -> AsyncIterator[OperatorProcess]:
-        """A replica, through a proxy's `port` where one is given. Gone at the end, whatever became of it."""
+        """A replica, through a proxy's `port` where one is given. Gone at the end, whatever became of it.
+
+        `roles`: what it is granted. Default: what an operator without Secrets needs.
+        """
         user = f"{self.name}-{name}"
-        await asyncio.to_thread(self._grant, user)
+        await asyncio.to_thread(self._grant, user, roles or rbac_manifests(self.home))
         kubeconfig = self.rig.kubeconfig_for(user)
         if port is not None:
             redirect(kubeconfig, self.rig.url, port)
-        process = OperatorProcess(self.rig, user, kubeconfig, self.home, environment, lease=lease)
+        process = OperatorProcess(self.rig, user, kubeconfig, self.home, environment, lease=lease, settings=settings)
         process.start()
         try:
             yield process
@@ -223,12 +228,12 @@ class World:
 
         await until(leads, f"{process.user} leads")
 
-    def _grant(self, user: str) -> None:
+    def _grant(self, user: str, roles: Sequence[dict[str, Any]]) -> None:
         """The generated roles, for this user instead of the service account.
 
         Cluster-wide ones have names of this world's: another story on the same control plane grants the operator more.
         """
-        for manifest in rbac_manifests(self.home):
+        for manifest in roles:
             if manifest["kind"] == "ClusterRole":
                 manifest["metadata"]["name"] = f"{self.name}:{manifest['metadata']['name']}"
             elif "subjects" in manifest:
@@ -237,6 +242,10 @@ class World:
                 if manifest["roleRef"]["kind"] == "ClusterRole":
                     manifest["roleRef"]["name"] = f"{self.name}:{manifest['roleRef']['name']}"
             create(self.rig, manifest)
+
+    def will_leave(self, path: str) -> None:
+        """What the story has made by itself goes at its end."""
+        self._made.append(path)
 
     async def leave(self) -> None:
         for path in list(self._made):

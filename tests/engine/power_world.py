@@ -1,7 +1,7 @@
 """A cluster, machines with power switches, and the operator between them: whole stories in virtual time."""
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import cache
 
 import msgspec
@@ -149,7 +149,15 @@ async def lab(*machines, **options):
 
 @asynccontextmanager
 async def operator(
-    world, name="a", *, machines=None, status=False, wrap=lambda transport: transport, now=clock.now, **rules
+    world,
+    name="a",
+    *,
+    machines=None,
+    status=False,
+    wrap=lambda transport: transport,
+    now=clock.now,
+    traced=nullcontext,
+    **rules,
 ):
     """A replica at work until the block ends, as a process is until it gets a SIGTERM. `now` is its own clock."""
     async with AsyncExitStack() as stack:
@@ -166,6 +174,7 @@ async def operator(
             make_transport=lambda _: wrap(InProcess(world.power.answer)),
             environment=environment(world.power.configured(POWER, status=status) if machines is None else machines),
             rules=OperatorRules(**rules),
+            traced=traced,
         )
         await stack.enter_async_context(made)
         work = asyncio.create_task(made.run())

@@ -11,6 +11,7 @@ from forebay.migrate.target import MachineGroups, MigrationTarget
 from forebay.providers.admission import KNOWN
 from forebay.providers.registry import EnvironmentConfig
 from forebay.providers.webhook.groups import read_groups
+from forebay.simulate.market_goods import RUN_TIME
 from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, clouds, secret
 from tests.engine.offload_world import KEY, offload
@@ -19,9 +20,10 @@ from tests.unit.migrate.test_deployments_and_values import CONTROLLER, VARIABLES
 
 #: The Job of the RunPod controller's README.
 JOB = """\
+apiVersion: batch/v1
+kind: Job
 metadata:
   name: my-gpu-job
-  namespace: default
   annotations:
     runpod.io/managed: "true"
     runpod.io/offload: "true"
@@ -32,10 +34,11 @@ spec:
       containers:
       - name: my-container
         image: my-gpu-image:latest
-        env: [{name: SIMULATED_RUN_TIME, value: 60s}]
         resources:
-          requests: {nvidia.com/gpu: 1}
-          limits: {nvidia.com/gpu: 1}
+          requests:
+            nvidia.com/gpu: 1
+          limits:
+            nvidia.com/gpu: 1
       restartPolicy: Never
 """
 
@@ -76,6 +79,10 @@ async def test_a_job_of_the_runpod_controller_runs_by_the_class_of_its_key():
         apply(far.cloud, (node_class, pool))
         async with cloud_operator(far.cloud):
             await asyncio.sleep(10)
-            far.store.create(JOB_KIND, yaml.safe_load(JOB))
+            job = yaml.safe_load(JOB)
+            job["metadata"]["namespace"] = "default"
+            (container,) = job["spec"]["template"]["spec"]["containers"]
+            container["env"] = [{"name": RUN_TIME, "value": "60s"}]
+            far.store.create(JOB_KIND, job)
             await until(lambda: far.ended("my-gpu-job") == "Complete")
             await until(lambda: far.is_idle)

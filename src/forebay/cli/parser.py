@@ -1,12 +1,19 @@
 """The tree of `Command`s with their options, and the settings that commands share."""
 
 import argparse
+import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NoReturn
 
 from forebay import __version__
 from forebay.cli.watching import add_watch_option
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
+
+_COMMAND: Final = "COMMAND"
+#: Argparse's own words, with and without quotes around the choices.
+_CHOICE: Final = re.compile(r"argument ([^ :]+): invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
 
 
 class UserError(Exception):
@@ -29,9 +36,22 @@ class Command:
     watchable: bool = False
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong and where to read on, instead of all options."""
+
+    def error(self, message: str) -> NoReturn:
+        chosen = _CHOICE.search(message)
+        if chosen is not None:
+            possible = [each.strip(" '\"") for each in chosen[3].split(",")]
+            near = difflib.get_close_matches(chosen[2], possible, 1)
+            said = f"there is no command {chosen[2]!r}" if chosen[1] == _COMMAND else f"{chosen[1]} is {chosen[2]!r}"
+            message = f"{said}; " + (f"did you mean {near[0]}?" if near else f"give one of {', '.join(possible)}")
+        self.exit(2, f"{self.prog}: {message}\nOptions and examples: {self.prog} --help\n")
+
+
 def build(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
     """The parser of all commands. The reference page in `docs/` is generated from it too."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="forebay",
         description="GPU capacity for Kubernetes at the lowest price the budget allows: no machine is billed "
         "unnoticed, and no pod waits without a reason.",
@@ -43,7 +63,7 @@ def build(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar=_COMMAND, required=True)
     for command in tree:
         subparser = subparsers.add_parser(
             command.name,

@@ -27,6 +27,9 @@ async def cluster_version(settings: Settings) -> tuple[str, str | None]:
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    if arguments.output == "text":
+        # Before the cluster is asked: also who has none wants to know it.
+        print_line(f"Forebay      {__version__} (Python {platform.python_version()})")
     cluster, problem = (None, None) if arguments.client else asyncio.run(cluster_version(settings))
     if arguments.output != "text":
         print_document(
@@ -34,7 +37,6 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
             arguments.output,
         )
         return 0
-    print_line(f"Forebay      {__version__} (Python {platform.python_version()})")
     if cluster is not None:
         print_line(f"Kubernetes   {cluster}")
     if problem:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn, Protocol
 
 import msgspec
@@ -58,6 +59,7 @@ class Loop:
         configure: Callable[[], None],
         counts: Counts,
         timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
+        traced: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._views = views
         self._observer = observer
@@ -66,6 +68,7 @@ class Loop:
         self._configure = configure
         self._counts = counts
         self._timing = timing
+        self._traced = traced
         #: Time of the event loop at which the first change came that no tick has acted on yet; None: all are.
         self._changed_at: float | None = None
         #: Ticks that failed since the last one that did not.
@@ -86,7 +89,8 @@ class Loop:
             self._note_change()
             # Cleared before the tick, not after: a change that arrives during the tick must cause the next one.
             self._views.wake.clear()
-            wait = await self.reconcile()
+            with self._traced():
+                wait = await self.reconcile()
             if wait:
                 await self._wait_for_change(wait)
 

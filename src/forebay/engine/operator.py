@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -85,6 +85,7 @@ class Operator:
     - `port_server` opens the port of the virtual node, by which `kubectl logs` works. Default: there is none.
     - `environment` is what environment variables configure besides the GPUNodeClasses in the cluster.
     - `rng` adds jitter to what many replicas would do at the same moment; a seeded one makes a run repeatable.
+    - `traced` is entered for each tick.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Operator:
         container_specs: Callable[[Client, Views], ContainerSpecs] | None = None,
         port_server: PortServer | None = None,
         rng: random.Random | None = None,
+        traced: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._way = RightOfWay()
         self.recorder = EventRecorder(client, instance=identity, way=self._way)
@@ -137,6 +139,7 @@ class Operator:
         )
         self._timing = timing
         self._rng = rng
+        self._traced = traced
         self._stack = AsyncExitStack()
         self.views: Views | None = None
         self.counts = Counts()
@@ -289,6 +292,7 @@ class Operator:
             configure=ConfiguredSources(sources, environment, views, context),
             counts=self.counts,
             timing=self._timing,
+            traced=self._traced,
         )
         self.loop, self.sources, self.budget_accounting = loop, sources, budget_accounting
         audits = Audits(self._client, budget_accounting, clock=self._clock, counts=self.counts)

@@ -128,6 +128,7 @@ class ShadowOperator(Operator):
             configure=ConfiguredSources(sources, environment, views, context),
             counts=self.counts,
             timing=self._timing,
+            traced=self._traced,
         )
         loop.fleet = self.fleet
         self.loop, self.sources, self.budget_accounting = loop, sources, accounting

@@ -115,7 +115,7 @@ def _controller(document: Document, container: Document, target: MigrationTarget
             "Secrets of its own namespace."
         )
     if any(each.get("name") == "SENTRY_URL" for each in items(container, "env") if isinstance(each, dict)):
-        said.changed("SENTRY_URL is left out: errors are in the log of Forebay, and counted in its metrics.")
+        said.changed("SENTRY_URL is left out. To have crashes reported there, set SENTRY_DSN (docs/telemetry.md).")
     said.changed(
         "A Job's own pod runs remotely and ends with its command's exit code; there is no second pod. Waiting is the "
         "default of 0s and a threshold of 1, as its README said; its code had 5 for both."

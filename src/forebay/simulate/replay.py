@@ -26,6 +26,8 @@ _HOUR: Final = 3600
 #: Seconds until pods are looked at again that a budget holds.
 _HELD_AGAIN: Final = 300
 _SECOND: Final = timedelta(seconds=1)
+#: A pod that needs longer than spot machines last would begin again for ever.
+_MOST_RESTARTS: Final = 20
 
 
 class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +63,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[int, ...]
     #: Pods that no machine fits.
     unserved: int
-    #: Pods that still waited at the end: limits, stock or the budget never let them start.
+    #: Pods that still waited at the end: limits, stock or the budget never let them start; and those that lost their
+    #: machine too often.
     left_waiting: int
     machines: int
     interruptions: int
@@ -149,7 +152,9 @@ class Replay:
         self._cost = Usd(0)
         #: Seconds to the first start, by UID.
         self._waits: dict[str, int] = {}
-        self._unserved = self._interruptions = self._bought = 0
+        #: How often a pod has lost its machine, by UID.
+        self._restarts: Counter[str] = Counter()
+        self._unserved = self._interruptions = self._bought = self._given_up = 0
         self._used = self._rented = self._lost = 0
         self._timeline: list[Moment] = []
 
@@ -178,7 +183,7 @@ class Replay:
             cost=self._cost,
             waits=tuple(sorted(self._waits.values())),
             unserved=self._unserved,
-            left_waiting=len(self._pending),
+            left_waiting=len(self._pending) + self._given_up,
             machines=self._bought,
             interruptions=self._interruptions,
             gpu_seconds_used=self._used,
@@ -270,7 +275,11 @@ class Replay:
             ran = max(now - run.start, 0) * _gpus(run.traced.pod)
             self._used += ran
             self._lost += ran
-            self._pending[run.traced.pod.uid] = run.traced
+            self._restarts[run.traced.pod.uid] += 1
+            if self._restarts[run.traced.pod.uid] < _MOST_RESTARTS:
+                self._pending[run.traced.pod.uid] = run.traced
+            else:
+                self._given_up += 1
         machine.pods.clear()
         self._terminate(machine, now)
 

@@ -14,7 +14,7 @@ from forebay.reporting.offers import price_per_gpu
 from forebay.reporting.overview import Overview
 from forebay.reporting.status import PoolView, WaitingPod
 from forebay.web.markup import Content, Element, h, url
-from forebay.web.plots import life_line_plot
+from forebay.web.plots import life_line_legend, life_line_plot
 from forebay.web.tables import (
     Cell,
     age,
@@ -127,10 +127,12 @@ def pool_table(pools: Sequence[PoolView]) -> Element:
     )
 
 
-def machine_table(rows: Sequence[MachineView], now: datetime) -> Element:
+def machine_table(rows: Sequence[MachineView], now: datetime) -> list[Content]:
+    """With what the colours of the life lines mean."""
     start = axis_start(rows, now)
+    lines = {each.name: life_line(each, start, now) for each in rows}
     axis = f"Life since {start:%H:%M} UTC" if now.date() == start.date() else f"Life since {start:%d %b %H:%M} UTC"
-    return table(
+    shown = table(
         "Machines and containers",
         ("Machine", "State", "For", "Provider", "GPUs", "Price", "Cost", "Pods", axis),
         [
@@ -145,13 +147,14 @@ def machine_table(rows: Sequence[MachineView], now: datetime) -> Element:
                     Cell(per_hour(each.price_per_hour), number=True),
                     Cell(dollars(each.cost_exact), number=True),
                     Cell(len(each.pods), number=True),
-                    Cell(life_line_plot(life_line(each, start, now), start, now, each.name), class_="life"),
+                    Cell(life_line_plot(lines[each.name], start, now, each.name), class_="life"),
                 ],
             )
             for each in rows
         ],
         empty="There are no GPUInstances.",
     )
+    return [shown, life_line_legend(lines.values())]
 
 
 def offers_page(found: ListPage[Row], notes: Sequence[str], query: str) -> list[Content]:

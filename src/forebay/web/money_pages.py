@@ -7,7 +7,7 @@ from forebay.reporting.budget_views import BudgetView
 from forebay.reporting.listed import ListPage
 from forebay.reporting.money import SPANS, MoneyLine, MoneyView
 from forebay.web.markup import Content, Element, h, url
-from forebay.web.plots import MOST_SERIES, OTHERS, budget_plot, money_plot, sparkline
+from forebay.web.plots import MOST_SERIES, OTHERS, budget_legend, budget_plot, money_plot, sparkline
 from forebay.web.tables import Cell, age, badge, dollars, pager, per_hour, section, short_dollars, table
 
 
@@ -110,7 +110,7 @@ def _budget(view: BudgetView, now: datetime) -> Element:
             "Dollars",
             f"${float(view.consumed_usd):,.2f}" + (f" of ${float(view.quota_usd):,.2f}" if view.quota_usd else ""),
         ),
-        ("In use", f"{float(view.burn):g} GPUs" if view.burn else "unknown"),
+        ("In use", _gpus(view.burn) if view.burn else "unknown"),
         ("Exhausted", "now" if view.exceeded else _until(view.exhausted, now)),
         ("Pods", f"{view.pods} counted, {view.held} held"),
     ]
@@ -118,12 +118,17 @@ def _budget(view: BudgetView, now: datetime) -> Element:
         "article",
         h("h3", name, " ", state),
         h("p", f"{view.action}, window of {view.window_hours} h, {view.accounting} accounting", class_="note"),
-        budget_plot(view, now) if view.history else None,
+        [budget_plot(view, now), budget_legend(view)] if view.history else None,
         h("dl", *((h("dt", title), h("dd", fact)) for title, fact in facts)),
         h("p", view.error, class_="error") if view.error else None,
         class_="card",
         data_key=name,
     )
+
+
+def _gpus(text: str) -> str:
+    count = f"{float(text):g}"
+    return f"{count} GPU" if count == "1" else f"{count} GPUs"
 
 
 def _until(moment: datetime | None, now: datetime) -> Content:

@@ -1,10 +1,11 @@
 """Plots as inline SVG. Colours come from classes, labels are HTML beside the drawing, so that it can be stretched."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Final
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.reporting.budget_views import BudgetView
 from forebay.reporting.life_lines import Segment
 from forebay.reporting.money import MoneyLine, MoneyView
@@ -117,6 +118,24 @@ def life_line_plot(segments: Sequence[Segment], start: datetime, now: datetime, 
     ]
     states = ", ".join(dict.fromkeys(each.state for each in segments)) or "no state in this time"
     return _drawing(bars, f"{title}: {states}", class_="life", height=10)
+
+
+def life_line_legend(lines: Iterable[Sequence[Segment]]) -> Element | None:
+    """Which state has which colour, of the states that these life lines show."""
+    found = {each.state for segments in lines for each in segments}
+    shown = [state.value for state in InstanceState if state in found]
+    if not shown:
+        return None
+    entries = (h("li", h("span", class_=f"swatch s-{state.lower()}"), state, data_key=state) for state in shown)
+    return h("ul", *entries, class_="legend")
+
+
+def budget_legend(view: BudgetView) -> Element:
+    """What the lines of a budget's plot are, and their unit."""
+    entries = [("used", "GPU-hours used"), ("ahead", "forecast")]
+    if view.quota is not None:
+        entries.append(("limit", "quota"))
+    return h("ul", *(h("li", h("span", class_=f"swatch {each}"), text) for each, text in entries), class_="legend")
 
 
 def sparkline(values: Sequence[float], title: str) -> Element:

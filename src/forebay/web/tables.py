@@ -92,9 +92,10 @@ def filter_form(path: str, query: str, label: str, hint: str, **kept: str) -> El
 
 def pager(found: ListPage[Any], path: str, noun: str, **query: str) -> Element:
     """How many there are, and links to the pages before and after."""
-    count = (
-        f"{found.matching:,} of {found.total:,} {noun}" if found.matching != found.total else f"{found.total:,} {noun}"
-    )
+    named = noun.removesuffix("s") if found.total == 1 else noun
+    count = f"{found.total:,} {named}"
+    if found.matching != found.total:
+        count = f"{found.matching:,} of {count}"
     links: list[Content] = []
     if found.pages > 1:
         if found.page > 1:

@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
@@ -23,7 +23,7 @@ from forebay.net import clock
 from forebay.net.local_address import address_towards
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
-from forebay.net.transport import TransportError
+from forebay.net.transport import Transport, TransportError
 from forebay.providers.registry import EnvironmentConfig, read_environment
 from forebay.reporting.status import missing_kinds_text
 from forebay.settings import Settings, all_settings
@@ -38,6 +38,7 @@ from forebay.wiring.run_settings import (
     timing_of,
 )
 from forebay.wiring.signals import handle_signals
+from forebay.wiring.telemetry import start_telemetry
 
 log = structlog.get_logger(__name__)
 
@@ -112,8 +113,12 @@ async def run_operator(
     environment: Mapping[str, str],
     redactor: Redactor,
     terms: Terms = Terms(),  # noqa: B008 (immutable)
+    make_transport: Callable[[TlsOptions | None], Transport] | None = None,
 ) -> None:
-    """Runs the operator with its connections and HTTP pages until it is cancelled."""
+    """Runs the operator with its connections and HTTP pages until it is cancelled.
+
+    `make_transport`: how providers and tailnets are reached. Default: over the network.
+    """
     from forebay.engine.budget_metrics import BudgetCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
@@ -132,13 +137,18 @@ async def run_operator(
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
     async with AsyncExitStack() as stack:
-        client = connected_client(config, redactor)
-        startup = connected_client(config, redactor, _STARTUP_RATE)
+        telemetry = start_telemetry(environment, redactor)
+        stack.push_async_callback(asyncio.to_thread, telemetry.end)
+        client, startup = (
+            Client(telemetry.to_kubernetes(connected_client(config, redactor, rate).transport), config.server)
+            for rate in (Rate(), _STARTUP_RATE)
+        )
         election = election_client(config, redactor, terms)
         for each in (client, startup, election):
             stack.push_async_callback(each.close)
         assumed = dry_run_time(settings)
         make = Operator if assumed is None else partial(ShadowOperator, run_time=assumed)
+        open_transport = make_transport or (lambda tls: AiohttpTransport(tls=tls or TlsOptions()))
         operator = make(
             client,
             election,
@@ -146,7 +156,8 @@ async def run_operator(
             namespace=namespace,
             identity=identity,
             clock=clock.now,
-            make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
+            make_transport=lambda tls: telemetry.to_providers(open_transport(tls)),
+            traced=telemetry.tick,
             redactor=redactor,
             environment=configured,
             timing=timing_of(settings),

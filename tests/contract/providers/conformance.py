@@ -299,13 +299,23 @@ def planned_node(boot):
     )
 
 
-def _kubeadm_node(boot):
+def kubeadm_registration(boot):
+    """What a boot payload has kubeadm register, and the arguments of the kubelet by name; None without kubeadm."""
     files = (yaml.safe_load(boot) or {}).get("write_files", ()) if boot.startswith("#cloud-config") else ()
     found = _KUBEADM.search("".join(each["content"] for each in files) or boot)
     if found is None:
         return None
-    node = yaml.safe_load(found[1])["nodeRegistration"]
-    arguments = {each["name"]: each["value"] for each in node["kubeletExtraArgs"]}
+    config = yaml.safe_load(found[1])
+    node = config["nodeRegistration"]
+    return config, {each["name"]: each["value"] for each in node["kubeletExtraArgs"]}
+
+
+def _kubeadm_node(boot):
+    found = kubeadm_registration(boot)
+    if found is None:
+        return None
+    config, arguments = found
+    node = config["nodeRegistration"]
     return MarketNode(
         name=node["name"],
         labels=dict(each.split("=", 1) for each in arguments.get("node-labels", "").split(",") if each),

@@ -130,12 +130,26 @@ def test_options_that_exclude_each_other(arguments, expected):
         [],
     ],
 )
-def test_an_invalid_command_line_shows_the_usage(arguments):
+def test_an_invalid_command_line_is_told_in_one_sentence_with_where_to_read_on(arguments):
     outcome = forebay(*arguments)
 
     assert outcome.returncode == 2
-    assert outcome.stderr.startswith("usage: forebay")
-    assert "Traceback" not in outcome.stderr
+    what, where = outcome.stderr.splitlines()
+    assert what.startswith("forebay")
+    assert where.startswith("Options and examples: forebay")
+    assert where.endswith(" --help")
+
+
+def test_a_slip_of_the_finger_is_answered_with_what_was_meant():
+    assert "there is no command 'statsu'; did you mean status?" in forebay("statsu").stderr
+    assert "forebay status: -o/--output is 'xml'; give one of text, json, yaml" in forebay("status", "-o", "xml").stderr
+
+
+def test_the_version_of_the_command_is_told_without_a_cluster(tmp_path):
+    outcome = forebay("version", KUBECONFIG=str(tmp_path / "none"))
+
+    assert outcome.returncode == 2
+    assert outcome.stdout.startswith("Forebay  ")
 
 
 def test_the_kubeconfig_of_another_cluster_is_not_overwritten(tmp_path):

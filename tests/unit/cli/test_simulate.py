@@ -53,6 +53,16 @@ def test_offers_are_chosen_by_model_and_spot_only_where_told(files):
     assert report["offers"] == 5
 
 
+def test_reclaims_of_spot_machines_are_measured_by_records_of_availability(files, tmp_path):
+    records = tmp_path / "records.jsonl"
+    # A machine could be had for an hour at a time, and was gone again.
+    records.write_text(json.dumps({"gpu": "A100", "gap_seconds": 600, "rle_available": [[1, 6], [0, 6]] * 8}))
+    report, found = policies(forebay(*files, "--spot", "--reclaims", str(records), "--output", "json"))
+    (note,) = report["notes"]
+    assert note.startswith("Spot machines are reclaimed 1.000 times an hour on average, as measured: 8 times in 8 ")
+    assert found["forebay"]["interruptions"] > 0
+
+
 def test_a_part_of_a_trace_is_replayed_from_its_own_first_second(files):
     report, _ = policies(forebay(*files, "--after", "100", "--output", "json"))
     assert (report["pods"], report["days"]) == (1, round(3600 / 86_400, 2))
@@ -67,6 +77,7 @@ def test_a_part_of_a_trace_is_replayed_from_its_own_first_second(files):
         (("--provider", "nobody"), "has no offer of a machine"),
         (("--after", "999999"), "no pod that requests a GPU in that time"),
         (("--reclaims", "-1"), "--reclaims"),
+        (("--reclaims", "often"), "often cannot be read"),
         (("--trace", "missing.csv"), "missing.csv cannot be read"),
     ],
 )

@@ -97,8 +97,18 @@ def test_the_build_context_has_only_what_is_copied():
     assert not any(fnmatch(secret, each) for each in included for secret in (".git", ".venv", "tests", ".env"))
 
 
+def test_either_set_of_packages_is_locked_and_the_larger_one_only_adds_to_the_other():
+    locked = {name: (ROOT / f"requirements/{name}.txt").read_text().splitlines() for name in ("run", "telemetry")}
+    # Without what they say about the versions of Python.
+    pins = {name: {line.split()[0] for line in lines if "==" in line} for name, lines in locked.items()}
+    assert pins["run"] < pins["telemetry"]
+    added = {line.partition("==")[0] for line in pins["telemetry"] - pins["run"]}
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "sentry-sdk"} <= added
+
+
 def environment_of(stage: list[Step]) -> dict[str, str]:
-    return dict(pair.split("=", 1) for line in arguments(stage, "ENV") for pair in line.split())
+    lines = (*arguments(stage, "ARG"), *arguments(stage, "ENV"))
+    return dict(pair.split("=", 1) for line in lines for pair in line.split())
 
 
 class Image(NamedTuple):

@@ -100,11 +100,18 @@ def test_a_pod_that_no_machine_fits_is_counted_and_keeps_nobody_waiting():
 
 
 def test_a_reclaimed_spot_machine_costs_until_then_and_its_pod_begins_again():
-    outcome = replay(pods((0, 36_000, 1)), offer(1, "1", spot=True), reclaims=1.0, seed=3)
+    outcome = replay(pods((0, 7_200, 1)), offer(1, "1", spot=True), reclaims=1.0, seed=3)
     assert outcome.interruptions >= 1
     assert outcome.gpu_seconds_lost > 0
-    assert outcome.gpu_seconds_used == 36_000 + outcome.gpu_seconds_lost
-    assert outcome == replay(pods((0, 36_000, 1)), offer(1, "1", spot=True), reclaims=1.0, seed=3)
+    assert outcome.gpu_seconds_used == 7_200 + outcome.gpu_seconds_lost
+    assert outcome.left_waiting == 0
+    assert outcome == replay(pods((0, 7_200, 1)), offer(1, "1", spot=True), reclaims=1.0, seed=3)
+
+
+def test_a_pod_that_needs_longer_than_spot_machines_last_is_given_up_after_twenty_of_them():
+    outcome = replay(pods((0, 360_000, 1)), offer(1, "1", spot=True), reclaims=1.0, seed=3)
+    assert (outcome.left_waiting, outcome.interruptions) == (1, 20)
+    assert outcome.gpu_seconds_used == outcome.gpu_seconds_lost
 
 
 def test_machines_on_demand_are_never_reclaimed():

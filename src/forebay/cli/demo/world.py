@@ -18,6 +18,7 @@ from forebay.embedded.controllers.nodes import register_node
 from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.operator import Operator
 from forebay.engine.views import Views
+from forebay.install.admission_policies import admission_policies
 from forebay.install.crds import custom_resource_definitions
 from forebay.kube.client import Client
 from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_WORKLOAD_BUDGETS
@@ -102,7 +103,7 @@ class Demo:
         """Submit this many Jobs, each at its time; None: without end."""
         for arrival in islice(self._arrivals, jobs):
             await asyncio.sleep(arrival.after)
-            # The embedded cluster has no admission policies. Forebay's would add the gate to pods of such a budget.
+            # The embedded cluster stores admission policies, and evaluates none. Forebay's adds this gate.
             gates = (BUDGET_GATE,) if arrival.team == BUDGET_TEAM and self._is_budget_exceeded() else ()
             self.cluster.store.create(kinds.JOB_KIND, arrival.job(ttl=_TTL, gates=gates))
             self.pods_expected += arrival.pods
@@ -147,6 +148,10 @@ async def running_demo(cluster: EmbeddedCluster, seed: int, scenario: Scenario =
         world.script_boots(FAILS_FIRST_BOOT, Boot(joins=False))
     for definition in custom_resource_definitions():
         cluster.store.create(kinds.CRD_KIND, definition)
+    for policy in admission_policies():
+        kind = cluster.store.kinds.named(policy["apiVersion"], policy["kind"])
+        assert kind is not None, "the embedded cluster has this kind"
+        cluster.store.create(kind, policy)
     register_node(cluster.store, "control", allocatable={"cpu": "8", "memory": "32Gi"})
     async with AsyncExitStack() as stack:
         client, election = (Client(InProcess(cluster.handler), _SERVER) for _ in range(2))

@@ -61,7 +61,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--spot", action="store_true", help="use spot offers too")
     parser.add_argument(
-        "--reclaims", type=float, default=0.0, metavar="RATE", help="reclaims of a spot machine an hour (default: 0)"
+        "--reclaims",
+        default="0",
+        metavar="RATE|FILE",
+        help="reclaims of a spot machine an hour, or records of availability to measure it by (JSON lines, plain or "
+        "gzip; default: 0)",
     )
     parser.add_argument(
         "--prices",
@@ -125,6 +129,7 @@ def simulate(arguments: argparse.Namespace, settings: Settings) -> "tuple[Simula
         read_candidates,
         read_pods,
         read_prices,
+        read_reclaims,
         terms_of,
         trimmed,
     )
@@ -139,7 +144,8 @@ def simulate(arguments: argparse.Namespace, settings: Settings) -> "tuple[Simula
         own = asyncio.run(_own_past(settings, arguments.from_cluster))
         trace = trimmed(own, "the cluster's ledgers", arguments.after, arguments.before)
     found = read_candidates(arguments)
-    terms, limits = terms_of(arguments), limits_of(arguments)
+    reclaims, measured = read_reclaims(arguments)
+    terms, limits = terms_of(arguments, reclaims), limits_of(arguments)
     lasts = max(each.submitted + each.duration for each in trace.pods)
     prices = read_prices(arguments.prices, arguments.prices_from, lasts, [each.offer for each in found])
     outcomes = []
@@ -158,7 +164,10 @@ def simulate(arguments: argparse.Namespace, settings: Settings) -> "tuple[Simula
             _always_row(always, trace.pods, bound),
         ),
         hindsight_bound=bound.decimals(2),
-        notes=() if prices.start is None else (_history_note(prices.changes, prices.start),),
+        notes=(
+            *(() if prices.start is None else (_history_note(prices.changes, prices.start),)),
+            *(() if measured is None else (measured,)),
+        ),
     )
     return report, outcomes
 

@@ -23,6 +23,7 @@ from forebay.reconcile.snapshot import Snapshot
 from forebay.reporting.what_if import with_table
 from forebay.simulate.policies import SpendingLimits, at_prices
 from forebay.simulate.price_history import HistoryError, PriceHistory, PricesFrom, read_history
+from forebay.simulate.reclaim_history import ReclaimError, reclaim_rate
 from forebay.simulate.replay import ReplayTerms
 from forebay.simulate.traces import Trace, TraceError, read_trace
 
@@ -117,7 +118,26 @@ def read_candidates(arguments: argparse.Namespace) -> Sequence[Candidate]:
     return found
 
 
-def terms_of(arguments: argparse.Namespace) -> ReplayTerms:
+def read_reclaims(arguments: argparse.Namespace) -> tuple[float, str | None]:
+    """Reclaims of a spot machine in an hour, and how they were measured where a file was given."""
+    try:
+        rate = float(arguments.reclaims)
+    except ValueError:
+        models = {model for name in arguments.gpu for model in matching_models(name)}
+        try:
+            found = reclaim_rate(_read_table(arguments.reclaims), models)
+        except ReclaimError as error:
+            raise UserError(f"--reclaims: {arguments.reclaims}: {error}") from error
+        return found.hourly, (
+            f"Spot machines are reclaimed {found.hourly:.3f} times an hour on average, as measured: "
+            f"{found.reclaims:,} times in {found.machine_hours:,.0f} machine-hours of {found.records:,} records."
+        )
+    if not 0 <= rate <= _MOST_RECLAIMS:
+        raise UserError(f"--reclaims is a number from 0 to {_MOST_RECLAIMS}, and not {arguments.reclaims}")
+    return rate, None
+
+
+def terms_of(arguments: argparse.Namespace, reclaims: float) -> ReplayTerms:
 
     quota, window = None, timedelta(days=1)
     if arguments.budget is not None:
@@ -128,12 +148,10 @@ def terms_of(arguments: argparse.Namespace) -> ReplayTerms:
             raise UserError(f"--budget is GPU_HOURS/WINDOW, such as 500/24h, and not {arguments.budget!r}") from None
         if quota < 1 or not window:
             raise UserError("--budget: hours and window must be more than 0")
-    if not 0 <= arguments.reclaims <= _MOST_RECLAIMS:
-        raise UserError(f"--reclaims is a number from 0 to {_MOST_RECLAIMS}, and not {arguments.reclaims}")
     return ReplayTerms(
         boot=int(arguments.boot.total_seconds()),
         idle=int(arguments.idle.total_seconds()),
-        reclaims=arguments.reclaims,
+        reclaims=reclaims,
         seed=arguments.seed,
         quota=quota,
         window=int(window.total_seconds()),
