@@ -221,6 +221,8 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """When billing ended."""
     exit_code: int | None = None
     """Exit code of a container that has finished."""
+    listed_at: datetime | None = None
+    """When a listing showed it: the first one that did, and the first one after a termination call was accepted."""
     absent_since: datetime | None = None
     """Since when the provider's listings do not show it. Cleared when a listing shows it again."""
     absences: Count | None = None

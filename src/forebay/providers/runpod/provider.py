@@ -27,6 +27,7 @@ from forebay.providers.base import (
     LaunchRequest,
     LogLine,
     NoCapacity,
+    OutcomeUnknown,
     ProviderError,
     Rejected,
     Unavailable,
@@ -60,6 +61,7 @@ CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.CONTAINER,),
     needs_credentials=True,
     identity=Identity.NAME,
+    billed_until_accepted=True,
     settle_time=timedelta(minutes=2),
     # Images of many gigabytes are pulled first.
     launch_deadline=timedelta(minutes=20),
@@ -89,8 +91,6 @@ _PHASES: Final = {
     "ERROR": InstancePhase.FAILED,
 }
 _TERMINATED: Final = "TERMINATED"
-#: By then two listings have proven that a pod is gone, or something is wrong that takes longer.
-_ENDED_RETENTION: Final = timedelta(minutes=10)
 #: Ports that RunPod's proxy serves by HTTP where a pod does not say; as its users know it.
 _HTTP_PORTS: Final = frozenset({80, 443, 3000, 5000, 8000, 8080, 8888, 9000})
 #: A GiB is so many GB.
@@ -116,10 +116,8 @@ class RunpodProvider:
         self._cluster = cluster
         self._regions = frozenset(regions)
         self._clock = clock
-        #: When pods were created by this process: a fresh one may be unknown to RunPod for a while.
+        #: When pods were created that no listing has shown yet: a fresh one may be unknown to RunPod for a while.
         self._created: dict[str, datetime] = {}
-        #: When RunPod accepted the termination of pods that no later listing has shown: billed until then.
-        self._ended: dict[str, datetime] = {}
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -161,20 +159,15 @@ class RunpodProvider:
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
-        asked = self._clock()
         listed = (await self._calls.get(PODS, RunpodPods)).pods
         own = tuple(
             _instance(each, owner)
             for each in listed
             if each.status != _TERMINATED and (owner := self._owner(each)) is not None
         )
-        shown = {each.id for each in own}
-        self._ended = {
-            key: at
-            for key, at in self._ended.items()
-            if asked < at + _ENDED_RETENTION and not (key in shown and asked > at)
-        }
-        return Found(instances=own, ended={key: at for key, at in self._ended.items() if key not in shown})
+        for each in own:
+            self._created.pop(each.id, None)
+        return Found(instances=own)
 
     def _owner(self, pod: RunpodPod) -> str | None:
         """UID of the GPUInstance; None: the pod is not of this cluster."""
@@ -184,14 +177,18 @@ class RunpodProvider:
         return uid if separator and uid else None
 
     async def terminate(self, instance_id: str) -> None:
+        path = f"{PODS}/{quote(instance_id, safe='')}"
         try:
-            await self._calls.delete(f"{PODS}/{quote(instance_id, safe='')}")
+            try:
+                await self._calls.delete(path)
+            except OutcomeUnknown:
+                # Safe to repeat, and the bill ends by the answer: later ones would leave open when it did.
+                await self._calls.delete(path)
         except PodNotFound:
             if await self._may_exist(instance_id):
                 raise Unavailable(f"RunPod does not know pod {instance_id} yet. Terminating it again later.") from None
             raise InstanceGone(f"RunPod has no pod {instance_id} any more.") from None
         self._created.pop(instance_id, None)
-        self._ended[instance_id] = self._clock()
 
     async def _may_exist(self, instance_id: str) -> bool:
         """Whether a pod that DELETE does not find may exist all the same: it is listed, or was created just now."""
