@@ -73,9 +73,10 @@ CAPABILITIES: Final = Capabilities(
         RateLimit(requests=3000, per=timedelta(hours=1)),
         RateLimit(requests=50_000, per=timedelta(days=1)),
     ),
-    # One request for the whole account. Of a container without a command nothing else tells that it has ended.
-    poll=timedelta(seconds=4),
-    fast_poll=timedelta(seconds=4),
+    # One request for the whole account. Of a container without a command nothing else tells that it has ended, and a
+    # listing may wait more than a second for its turn: this shows an end within five.
+    poll=timedelta(seconds=3.5),
+    fast_poll=timedelta(seconds=3.5),
     # One request for each number of GPUs.
     offers_poll=timedelta(minutes=2),
 )
@@ -201,9 +202,15 @@ class RunpodProvider:
         )
 
     def logs(
-        self, instance_id: str, *, follow: bool = False, since: datetime | None = None, tail: int | None = None
+        self,
+        instance_id: str,
+        *,
+        follow: bool = False,
+        since: datetime | None = None,
+        tail: int | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncIterator[LogLine]:
-        return log_lines(self._calls, instance_id, follow=follow, since=since, tail=tail)
+        return log_lines(self._calls, instance_id, follow=follow, since=since, tail=tail, opened=opened)
 
     async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}
