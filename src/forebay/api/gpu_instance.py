@@ -189,8 +189,9 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     failures: Count | None = None
     """Consecutive failures of this machine or offer. Its cooldown grows with them."""
     failure_scope: FailureScope | None = None
-    """What the last failure speaks against, and so what cools down. Offer, Zone: every offer of the class and provider
-    in that zone. Source: every offer of the class and provider. Absent means Offer."""
+    """What the last failure speaks against, and so what cools down. Order: the offer, for this pod only. Offer. Zone:
+    every offer of the class and provider in that zone. Source: every offer of the class and provider. Absent means
+    Offer."""
     failure_revision: Annotated[dict[str, Annotated[str, Meta(max_length=64)]], Meta(max_length=64)] = field(
         default_factory=dict
     )

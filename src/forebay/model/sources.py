@@ -342,6 +342,8 @@ class FailureKind(StrEnum):
 class FailureScope(StrEnum):
     """What a failure speaks against: how much cools down."""
 
+    #: What was ordered for one pod: its image, a template, credentials. Other pods may have the offer meanwhile.
+    ORDER = "Order"
     OFFER = "Offer"
     #: Every offer of the source in the offer's zone, or in its region where that has no zones.
     ZONE = "Zone"

@@ -14,6 +14,7 @@ from forebay.model.sources import (
     Capabilities,
     Check,
     Delivery,
+    FailureScope,
     Found,
     Identity,
     Instance,
@@ -34,7 +35,7 @@ from forebay.providers.base import (
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
 from forebay.providers.cloud_frame import checked, require_regions
-from forebay.providers.runpod.errors import DIALECT, PodNotFound, RefusedOrder
+from forebay.providers.runpod.errors import DIALECT, InvalidOrder, PodNotFound, RefusedOrder
 from forebay.providers.runpod.log_stream import log_lines
 from forebay.providers.runpod.offers import COUNTS, NAME, dollars, gpu_id, in_stock, offers
 from forebay.providers.runpod.wire import (
@@ -136,6 +137,11 @@ class RunpodProvider:
             made = await self._calls.act("POST", PODS, RunpodPod, order)
         except RefusedOrder as error:
             raise await self._explained(error, request.offer) from None
+        except PodNotFound as error:
+            what = "a template or registry credential of the Job does not exist at RunPod. Correct its annotations"
+            raise Rejected(f"{str(error).rstrip('.')}: {what}.", scope=FailureScope.ORDER) from None
+        except InvalidOrder as error:
+            raise Rejected(str(error), scope=FailureScope.ORDER) from None
         now = self._clock()
         self._created = {key: at for key, at in self._created.items() if now < at + CAPABILITIES.settle_time}
         self._created[made.id] = now
@@ -156,7 +162,7 @@ class RunpodProvider:
         if error.about_stock:
             return NoCapacity(f"{fact}: it could not place {offer.instance_type}.")
         known = "its catalogue has the GPU, so the request breaks a rule" if stock else "its catalogue does not say why"
-        return Rejected(f"{fact}: {known}. Correct the pod, or exclude the GPU type.")
+        return Rejected(f"{fact}: {known}. Correct the pod, or exclude the GPU type.", scope=FailureScope.ORDER)
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""

@@ -133,8 +133,9 @@ class TestABadRequestIsARuleOrNoStock:
         async with RunpodHarness().open() as harness:
             request = await harness.request()
             harness.world.script(MarketCall.LAUNCH, harness.world.refusal(400, "env has a forbidden name"))
-            with pytest.raises(Rejected, match="breaks a rule"):
+            with pytest.raises(Rejected, match="breaks a rule") as caught:
                 await harness.provider.launch(request)
+            assert caught.value.scope is FailureScope.ORDER, "another pod may have the GPU"
 
     async def test_a_catalogue_that_cannot_be_read_is_said(self):
         async with RunpodHarness().open() as harness:
@@ -150,8 +151,8 @@ class TestABadRequestIsARuleOrNoStock:
     [
         (402, QuotaReached, FailureScope.SOURCE),
         (403, Rejected, FailureScope.OFFER),
-        (404, Rejected, FailureScope.OFFER),
-        (422, Rejected, FailureScope.OFFER),
+        (404, Rejected, FailureScope.ORDER),
+        (422, Rejected, FailureScope.ORDER),
     ],
 )
 async def test_other_refusals(status, error, scope):
