@@ -81,6 +81,12 @@ bars: env ## the stories on a real control plane in their full size: 120 nodes o
 	@$(BIN)/python -m tests.rig.build
 	@FOREBAY_BARS=full $(BIN)/python -m pytest -q -s tests/cluster/test_groups.py tests/cluster/test_pools.py tests/cluster/test_migrated.py
 
+.PHONY: bars-offload
+bars-offload: env ## fifty Jobs at RunPod's conformance server end as on a node: undisturbed, then with kills and faults
+	@$(BIN)/python -m tests.rig.build
+	@$(BIN)/python bench/same_as_local.py --calm
+	@$(BIN)/python bench/same_as_local.py
+
 .PHONY: coverage
 coverage: env kubectl ## run the tests and report what they do not reach
 	@$(BIN)/coverage erase

@@ -18,8 +18,8 @@ _QUIET = 35.0
 #: Parts in which the places are tried; the everyday suite tries every so many-th of each part.
 _PARTS = 4
 _STEP = 1 if DEEP else 5
-#: Seconds that each death may add to what the ledger has beyond the bill of a container.
-_UNSEEN = 60
+#: Seconds that a death may add to what the ledger has beyond the bill: until another process leads and lists.
+_UNSEEN = 24
 
 
 class Outcome:
@@ -54,8 +54,9 @@ class Outcome:
         records = far.cloud.records
         pods = Counter(records[each.order.owner]["spec"]["pods"][0]["name"] for each in far.runpod.instances.values())
         yield from (f"{count} containers for pod {name}" for name, count in pods.items() if count > 1)
-        if not 0 <= far.overcharge() <= 10 + _UNSEEN * len(self.ledger.died):
-            yield f"the ledger has {far.overcharge():.0f} s more than the bill for each container"
+        over = far.overcharge() * len(far.runpod.instances)
+        if not 0 <= over <= _UNSEEN * len(self.ledger.died):
+            yield f"the ledger has {over:.0f} s more than the bill"
         if far.credentials:
             yield f"registry credentials are left: {far.credentials}"
         yield from far.runpod.violations

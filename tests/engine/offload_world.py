@@ -37,9 +37,9 @@ class Offload:
         data = {"key": base64.b64encode(KEY.encode()).decode()}
         self.store.create(SECRET_KIND, {"metadata": {"name": "runpod", "namespace": "kube-system"}, "data": data})
 
-    def pool(self, *, limits=None, **spec):
+    def pool(self, *, limits=None, provider="runpod", **spec):
         """A class that lists RunPod, and a pool of it."""
-        entry = {"name": "runpod", "endpoint": "http://runpod", "credentialsRef": {"name": "runpod", "key": "key"}}
+        entry = {"name": provider, "endpoint": "http://runpod", "credentialsRef": {"name": "runpod", "key": "key"}}
         self._create("GPUNodeClass", {"name": "runpod"}, {"providers": [entry], **spec})
         pool = {"nodeClassRef": {"name": "runpod"}, **({"limits": limits} if limits else {})}
         self._create("GPUNodePool", {"name": "runpod", "namespace": "kube-system"}, pool)

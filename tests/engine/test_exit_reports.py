@@ -108,3 +108,33 @@ async def test_one_container_costs_one_request_however_long_it_runs():
             reports.follow([record(pod)])
             await asyncio.sleep(10)
         assert len(seen) == 1
+
+
+class SlowProvider:
+    """Answers after a second, and its containers write nothing."""
+
+    def __init__(self):
+        self.waiting = self.most_waiting = self.open = 0
+
+    async def logs(self, _instance, *, opened, **_options):
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            self.waiting -= 1
+        self.open += 1
+        opened()
+        await asyncio.Event().wait()
+        yield
+
+
+async def test_a_new_leader_opens_a_crowd_of_logs_a_few_at_a_time():
+    provider = SlowProvider()
+    reports = ExitReports(lambda _: provider, now, lambda: None)
+    reports.follow([record(f"pod-{number}", uid=f"uid-{number}") for number in range(100)])
+    await asyncio.sleep(5.5)
+    assert (provider.most_waiting, provider.open) == (8, 40)
+    await asyncio.sleep(10)
+    assert provider.open == 100, "silent ones do not keep others waiting"
+    await reports.close()

@@ -10,18 +10,27 @@ import msgspec
 import pytest
 
 from forebay.api.names import VIRTUAL_NODE
-from forebay.embedded.api.kinds import NODE_KIND, SECRET_KIND
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND, SECRET_KIND
 from forebay.model.quantities import UsdPerHour
 from forebay.net.clock import now
 from forebay.offload.departure import OffloadRules
 from forebay.providers.registry import read_environment
-from forebay.simulate.market_goods import Sku
+from forebay.simulate import market_faults
+from forebay.simulate.market_goods import RUN_TIME, Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, market
 from tests.engine.offload_world import A40, KEY, MANAGED, RTX, offload
 from tests.engine.test_markets import until
 from tests.net.faults import Answer, Faulty, LoseAnswer, Reset
 
+WORK = {
+    "name": "main",
+    "image": "work:1",
+    "command": ["train"],
+    "env": [{"name": RUN_TIME, "value": "30s"}],
+    "resources": {"limits": {"nvidia.com/gpu": 1}},
+}
 #: Seconds that the ledger may have beyond the bill of one container.
 MOST_OVER = 10
 
@@ -449,3 +458,70 @@ async def test_templates_and_ports_of_the_marks_reach_the_container():
             await until(lambda: far.phase("train") == "Running")
             (order,) = far.runpod.orders.values()
             assert (order["templateId"], order["ports"]) == ("30zmvf89kd", ["8888/http", "22/tcp"])
+
+
+def waiting(far, job):
+    """Why the container of a pod that is bound does not run, as its kubelet would tell."""
+    return far.the_pod(job)["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
+
+
+async def test_a_job_that_names_what_does_not_exist_keeps_no_other_from_its_gpu():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("wrong", marks={**MANAGED, "runpod.io/container-registry-auth-id": "nope"})
+            await asyncio.sleep(60)
+            far.job("train", runs="30s")
+            await until(lambda: far.ended("train") == "Complete")
+            assert {each["gpu"]["id"] for each in far.runpod.orders.values()} == {A40}, "the cheapest one"
+            asked = [each for each in far.runpod.calls if each.asked is MarketCall.LAUNCH and not each.acted]
+            assert len(asked) == 2, "each GPU type once; next in five minutes"
+            assert "registry credential of the Job does not exist" in waiting(far, "wrong")
+            far.delete_job("wrong")
+            await until(lambda: far.is_idle and not far.pods("wrong"))
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.2, 1.0, 5.0, 11.0])
+async def test_a_job_that_is_deleted_while_its_container_is_ordered_leaves_nothing(wait):
+    async with offload() as far:
+        far.pool()
+        slow = market_faults.MarketFault(acts=True, status=None, delay=5.0)
+        far.runpod.script(MarketCall.LAUNCH, slow)
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="10h")
+            await until(lambda: far.pods("train"))
+            await asyncio.sleep(wait)
+            far.delete_job("train")
+            await until(lambda: far.is_idle and not far.pods("train"), 300)
+            assert len(far.runpod.instances) <= 1
+        assert far.cloud.ledger() == far.runpod.bill()
+
+
+async def test_a_secret_that_is_deleted_between_binding_and_launch_is_said_and_waited_for():
+    async with offload() as far:
+        far.pool()
+        secret = {"metadata": {"name": "token", "namespace": "default"}, "data": {"key": "eA=="}}
+        far.runpod.script(MarketCall.LAUNCH, far.runpod.no_capacity())
+        env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "key"}}}]
+        container = {**WORK, "env": [*WORK["env"], *env]}
+        far.store.create(SECRET_KIND, secret)
+
+        def gone(change):
+            bound = change.new is not None and change.new["spec"].get("nodeName") == VIRTUAL_NODE
+            if bound and far.store.find(SECRET_KIND, "default", "token") is not None and not lost:
+                lost.append(far.store.delete(SECRET_KIND, "default", "token"))
+
+        lost = []
+        far.store.subscribe(POD_KIND, gone)
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", pod={"containers": [container]})
+            await until(lambda: lost)
+            await asyncio.sleep(30)
+            assert "Secret token does not exist" in waiting(far, "train")
+            assert far.runpod.bill() == 0
+            far.store.create(SECRET_KIND, secret)
+            await until(lambda: far.ended("train") == "Complete", 300)
+            await until(lambda: far.is_idle)

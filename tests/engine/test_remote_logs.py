@@ -57,6 +57,11 @@ async def running(far, name, **spec):
     return pod, pod["metadata"]["annotations"]["runpod.io/pod-id"]
 
 
+def streams(far):
+    """How often RunPod was asked for a log."""
+    return far.runpod.log_streams
+
+
 def instance_of(far, container):
     records = far.world.records().values()
     return next(each["metadata"]["uid"] for each in records if each["status"].get("instanceID") == container)
@@ -90,11 +95,13 @@ async def test_followed_lines_come_as_they_are_written_and_end_with_the_command(
         far.pool()
         async with served(far, tmp_path) as port:
             pod, container = await running(far, "train", runs="90s")
+            asked = streams(far)
             reading = asyncio.create_task(port.of(pod, follow=True))
             for number in range(3):
                 await asyncio.sleep(5)
                 far.runpod.write(container, f"step {number}")
             assert await reading == "started\nstep 0\nstep 1\nstep 2\n"
+            assert streams(far) == asked, "its log is read anyway"
             await until(lambda: far.is_idle)
 
 

@@ -189,8 +189,9 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     failures: Count | None = None
     """Consecutive failures of this machine or offer. Its cooldown grows with them."""
     failure_scope: FailureScope | None = None
-    """What the last failure speaks against, and so what cools down. Offer, Zone: every offer of the class and provider
-    in that zone. Source: every offer of the class and provider. Absent means Offer."""
+    """What the last failure speaks against, and so what cools down. Order: the offer, for this pod only. Offer. Zone:
+    every offer of the class and provider in that zone. Source: every offer of the class and provider. Absent means
+    Offer."""
     failure_revision: Annotated[dict[str, Annotated[str, Meta(max_length=64)]], Meta(max_length=64)] = field(
         default_factory=dict
     )
@@ -221,6 +222,8 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """When billing ended."""
     exit_code: int | None = None
     """Exit code of a container that has finished."""
+    listed_at: datetime | None = None
+    """When a listing showed it: the first one that did, and the first one after a termination call was accepted."""
     absent_since: datetime | None = None
     """Since when the provider's listings do not show it. Cleared when a listing shows it again."""
     absences: Count | None = None

@@ -211,8 +211,11 @@ def _earlier_outcome_unknown(status: GPUInstanceStatus) -> bool:
     return states == [InstanceState.LAUNCHING, InstanceState.LAUNCHING]
 
 
-def termination_accepted(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
-    """The status after the provider accepted the termination. Proof of absence is counted from here on."""
+def termination_accepted(record: GPUInstance, now: datetime, *, gone: bool = False) -> GPUInstanceStatus:
+    """The status after the provider accepted the termination. Proof of absence is counted from here on.
+
+    `gone`: it answered that there is nothing left to terminate, so that earlier listings may have shown the end.
+    """
     status = record.status or GPUInstanceStatus()
     if status.state is not InstanceState.TERMINATING:
         return status
@@ -225,15 +228,17 @@ def termination_accepted(record: GPUInstance, now: datetime) -> GPUInstanceStatu
         termination_accepted_at=whole_seconds(now),
         not_before=whole_seconds(now)
         + max(REPEAT_TERMINATION_AFTER, termination_backoff(status.termination_attempts or 1)),
-        **NO_ABSENCES,
+        **({} if gone else NO_ABSENCES),
     )
 
 
-def termination_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUInstanceStatus:
+def termination_failed(
+    record: GPUInstance, failure: Failure, now: datetime, capabilities: Capabilities | None = None
+) -> GPUInstanceStatus:
     """The status after the termination call failed. It is repeated for as long as it takes."""
     status = record.status or GPUInstanceStatus()
-    if failure.kind is FailureKind.GONE:
-        return termination_accepted(record, now)
+    if failure.kind is FailureKind.GONE and not _may_be_unknown_yet(record, now, capabilities):
+        return termination_accepted(record, now, gone=True)
     if status.state is not InstanceState.TERMINATING:
         return status
     asked = failure.retry_after or timedelta(0)
@@ -243,3 +248,11 @@ def termination_failed(record: GPUInstance, failure: Failure, now: datetime) -> 
         f"Trying again in {human(wait)}, for as long as it takes."
     )
     return with_message(status, Reason.TERMINATION_FAILED, sentence, not_before=whole_seconds(now) + wait)
+
+
+def _may_be_unknown_yet(record: GPUInstance, now: datetime, capabilities: Capabilities | None) -> bool:
+    """True where the provider may say that there is no such instance because it is so new: no listing has shown it."""
+    status = record.status
+    if capabilities is None or status is None or status.billed_from is None or status.listed_at is not None:
+        return False
+    return not policy_of(record).configured_by_name and now < status.billed_from + capabilities.settle_time

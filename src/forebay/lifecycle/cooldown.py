@@ -87,11 +87,28 @@ def failures_so_far(records: Iterable[GPUInstance], source: SourceKey, offer: Of
             continue
         at = record.status.transitions[-1].at
         failed = _cooling_key(record)
+        if failed is None:
+            continue
         for key in cooldown_keys(source_of(record), own):
             # What failed in a narrower scope says nothing about the wider one.
             if key in wanted and (key in (own, failed) or not failures_of(record)):
                 latest[key] = max(latest.get(key, (at, 0)), (at, failures_of(record)))
     return max((failures for _, failures in latest.values()), default=0)
+
+
+def order_cooldown(records: Iterable[GPUInstance], offer: OfferKey) -> Cooldown | None:
+    """Until when the pod of these records does not get the offer again, because its order was refused; else None."""
+    refused = [
+        failure
+        for record in records
+        if _scope(record) is FailureScope.ORDER
+        and offer_key(record) == offer
+        and (failure := _failure(record)) is not None
+    ]
+    if not refused:
+        return None
+    last = max(refused, key=lambda each: each.at)
+    return Cooldown(last.at + cooldown_span(len(refused)), last.message, last)
 
 
 def cooldown_end(record: GPUInstance) -> datetime | None:
@@ -118,15 +135,18 @@ def failures_of(record: GPUInstance) -> int:
 
 
 def _cooling_key(record: GPUInstance) -> CooldownKey | None:
-    """What the failure of the record speaks against."""
-    own = offer_key(record)
-    if own is None:
+    """What the failure of the record speaks against; None: nothing that others could have."""
+    own, scope = offer_key(record), _scope(record)
+    if own is None or scope is FailureScope.ORDER:
         return None
     offer, zone, source = cooldown_keys(source_of(record), own)
-    scope = record.status.failure_scope if record.status is not None else None
     if scope is FailureScope.SOURCE:
         return source
     return zone if scope is FailureScope.ZONE else offer
+
+
+def _scope(record: GPUInstance) -> FailureScope | None:
+    return record.status.failure_scope if record.status is not None else None
 
 
 def _failure(record: GPUInstance) -> Transition | None:

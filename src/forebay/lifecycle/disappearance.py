@@ -1,7 +1,14 @@
 """Instances that vanished: the provider no longer lists what a record stands for, though Forebay did not end it."""
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.lifecycle.presence import ABSENCES_NEEDED, Presence, billing_ended, count_absences, settle_time
+from forebay.lifecycle.presence import (
+    ABSENCES_NEEDED,
+    Presence,
+    billing_ended,
+    count_absences,
+    counted_from,
+    settle_time,
+)
 from forebay.lifecycle.rule import RuleContext, RuleResult
 from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
@@ -15,9 +22,10 @@ def vanished(ctx: RuleContext, seen: Presence) -> RuleResult:
     if seen.present and not status.absences:
         return None
     settled = (status.attempted_at or ctx.since) + settle_time(ctx.capabilities)
-    counted = count_absences(status, seen, settled)
+    counted = count_absences(status, seen, counted_from(status, settled))
     provider = ctx.record.spec.provider
-    if (counted.absences or 0) < ABSENCES_NEEDED or (node is not None and node.ready):
+    proven = (counted.absences or 0) >= ABSENCES_NEEDED and seen.absent_after(settled)
+    if not proven or (node is not None and node.ready):
         sentence = f"{describe(ctx.record)} is missing from {counted.absences or 0} consecutive listings of {provider}."
         return ctx.write(counted, Reason.VANISHED, sentence)
     sentence = (

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.lifecycle.container_states import container_finished, container_launched, container_running
@@ -11,15 +13,16 @@ from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.group_members import recreated
 from forebay.lifecycle.launch import abandon_unlaunched, launching, made_for_adoption, requested
 from forebay.lifecycle.liveness import ready
-from forebay.lifecycle.presence import ABSENCES_NEEDED
+from forebay.lifecycle.presence import ABSENCES_NEEDED, presence_of, with_sighting
 from forebay.lifecycle.record_expiry import expired_record
 from forebay.lifecycle.registration import joined, launched
 from forebay.lifecycle.revocation import pool_gone_at, pool_noticed
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.secondary_resources import due, next_due
-from forebay.lifecycle.steps import AnyStep, DeleteRecord, DeleteResources, WriteStatus
+from forebay.lifecycle.steps import AnyStep, DeleteRecord, DeleteResources, Terminate, WriteStatus
 from forebay.lifecycle.termination import draining, terminating
 from forebay.lifecycle.transitions import restore_message, with_message
+from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 
 #: How long after a call the provider is listed more often, to learn the outcome soon.
@@ -77,11 +80,27 @@ def _apply_rule(facts: Facts, now: datetime) -> RuleResult:
     if (noticed := pool_noticed(ctx) or recreated(ctx)) is not None:
         return noticed
     rules = _RULES if facts.record.spec.delivers.has_node else _CONTAINER_RULES
-    result = rules[state](ctx)
+    result = _with_sighting(ctx, rules[state](ctx))
     late = pool_gone_at(facts)
     if late is not None and late > now and (result is None or isinstance(result, Wait)):
         return Wait(late if result is None else min(late, result.until))
     return result
+
+
+def _with_sighting(ctx: RuleContext, result: RuleResult) -> RuleResult:
+    """The step with the sighting noted that a listing gives; where there is no step, only if the bill depends on it."""
+    seen = presence_of(ctx.facts)
+    if isinstance(result, WriteStatus | Terminate):
+        noted = with_sighting(result.status, seen)
+        return result if noted is result.status else replace(result, status=noted)
+    if ctx.record.state is not InstanceState.TERMINATING or not (result is None or isinstance(result, Wait)):
+        return result
+    status = ctx.status
+    matters = status.listed_at is None if status.termination_accepted_at is None else False
+    if not (matters or ctx.capabilities.billed_until_accepted):
+        return result
+    sentence = f"{describe(ctx.record)} is still listed."
+    return ctx.write(with_sighting(status, seen), Reason.TERMINATION_STARTED, sentence) or result
 
 
 def _unconfigured(facts: Facts) -> WriteStatus | None:

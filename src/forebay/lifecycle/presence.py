@@ -127,16 +127,42 @@ def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -
     return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
 
 
+def counted_from(status: GPUInstanceStatus, proof: datetime) -> datetime:
+    """From when listings without the instance are counted, where those after `proof` show that it is gone.
+
+    One that was listed before is missing from a listing only if it has ended, or if listings are at odds.
+    """
+    return proof if status.listed_at is None else min(status.listed_at, proof)
+
+
+def with_sighting(status: GPUInstanceStatus, seen: Presence) -> GPUInstanceStatus:
+    """The status with the listing noted that showed the instance, where none was, or none since it was to be gone."""
+    if not seen.present or seen.asked is None or status.instance_id is None:
+        return status
+    accepted = status.termination_accepted_at
+    if accepted is not None and seen.asked < accepted + _ROUNDING:
+        accepted = None
+    if status.listed_at is not None and (accepted is None or status.listed_at > accepted):
+        return status
+    return replace(status, listed_at=whole_seconds(seen.asked))
+
+
 def billing_ended(facts: Facts, status: GPUInstanceStatus, now: datetime) -> datetime:
     """When the instance, which is gone, ceased to be billed: the provider's own time, or else the latest it can be.
 
-    That is when the last of the listings that prove it was requested: the one before did not show it any more.
+    That is when the first of the listings that prove it was requested; or before, when the provider accepted the
+    termination, where it bills no longer than that and no listing has shown the instance since.
     """
     known = instance_id(facts.record)
     told = facts.listing.found.ended.get(known) if facts.listing is not None and known is not None else None
+    latest = now if told is None else min(told, now)
     if told is None and (status.absences or 0) >= ABSENCES_NEEDED:
-        told = status.absent_at
-    return whole_seconds(min(told, now) if told is not None else now)
+        latest = min(latest, status.absent_since or now)
+    accepted, listed = status.termination_accepted_at, status.listed_at
+    if told is None and accepted is not None and (listed is None or listed <= accepted):
+        billed_until_accepted = facts.capabilities is not None and facts.capabilities.billed_until_accepted
+        latest = min(latest, accepted) if billed_until_accepted else latest
+    return whole_seconds(latest)
 
 
 def settle_time(capabilities: Capabilities) -> timedelta:

@@ -265,6 +265,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_leftovers: bool = False
     #: Billing terms of instances whose offer is not known, such as those that were found.
     billing: Billing = Billing()
+    #: Whether billing ends with an accepted termination call: what no later listing shows was billed until then.
+    billed_until_accepted: bool = False
     #: How long a listing may lag: a launch that no listing shows for longer than this never happened.
     settle_time: timedelta = timedelta(minutes=2)
     #: Deadlines: launch call to running instance, then to a node, then to allocatable GPUs.
@@ -340,6 +342,8 @@ class FailureKind(StrEnum):
 class FailureScope(StrEnum):
     """What a failure speaks against: how much cools down."""
 
+    #: What was ordered for one pod: its image, a template, credentials. Other pods may have the offer meanwhile.
+    ORDER = "Order"
     OFFER = "Offer"
     #: Every offer of the source in the offer's zone, or in its region where that has no zones.
     ZONE = "Zone"

@@ -41,6 +41,10 @@ class ContainerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 #: `$$`, which stands for one `$`, or a reference to a variable.
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^()]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+#: The other fields that variables can hold.
+_FIELDS: Final = frozenset(
+    {"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"}
+)
 #: Kubernetes divides by one where nothing is stated, whatever the resource.
 _ONE: Final = Quantity.parse(1)
 
@@ -70,6 +74,18 @@ def environment(
 ) -> ContainerEnvironment:
     """All variables of the container: envFrom in its order, then env, of which the last one of a name counts."""
     return _Builder(container, metadata, spec, held).build()
+
+
+def impossible_fields(container: ManifestContainer) -> Iterator[str]:
+    """Problems with variables that hold a field which no remote container has, known without reading anything."""
+    for each in container.env:
+        ref = each.value_from.field_ref if each.value_from is not None else None
+        if ref is not None and ref.field_path not in _FIELDS and _KEYED.fullmatch(ref.field_path) is None:
+            yield _no_such_field(each.name, ref.field_path)
+
+
+def _no_such_field(variable: str, path: str) -> str:
+    return f"Variable {variable} needs {path}, which a remote container does not have. Remove it."
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
@@ -146,7 +162,7 @@ class _Builder:
 
     def _add_found(self, name: str, value: str | None, source: str) -> None:
         if value is None:
-            self._problems.append(f"Variable {name} needs {source}, which a remote container does not have. Remove it.")
+            self._problems.append(_no_such_field(name, source))
         else:
             self._set(name, value, secret=False)
 

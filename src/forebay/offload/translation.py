@@ -15,6 +15,7 @@ from forebay.offload.environment import (
     environment,
     expanded,
     holders,
+    impossible_fields,
     references,
 )
 from forebay.offload.exit_code import wrapped
@@ -120,6 +121,7 @@ def _obstacles(written: Mapping[str, Any], spec: ManifestSpec) -> Iterator[str]:
     yield from _security(raw.get("securityContext") or {}, "The container's securityContext.")
     yield from (_port_obstacle(each) for each in container.ports if _port_obstacle(each))
     yield from _volumes(spec, container)
+    yield from impossible_fields(container)
     if not container.image:
         yield "The container has no image."
     if not container.command:

@@ -14,7 +14,7 @@ Each error has a scope, which says how much cools down: the offer, its zone, or 
 has the usual one; a provider that knows better passes `scope`.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Protocol, runtime_checkable
@@ -183,11 +183,18 @@ class RunsContainers(Protocol):
     """What a provider of containers adds to `Provider`."""
 
     def logs(
-        self, instance_id: str, *, follow: bool = False, since: datetime | None = None, tail: int | None = None
+        self,
+        instance_id: str,
+        *,
+        follow: bool = False,
+        since: datetime | None = None,
+        tail: int | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncIterator[LogLine]:
         """What the container has written, oldest first, not before `since` and at most the last `tail` lines of it.
 
-        With `follow`, further lines are returned as they are written, until the container has ended. Raises
+        `opened` is called when the provider has begun to answer: a container may write nothing for hours. With
+        `follow`, further lines are returned as they are written, until the container has ended. Raises
         `InstanceGone` where no log is left, and any other `ProviderError`; a log that broke off raises, and never just
         ends. The lines are the user's: nothing is added to them and nothing redacted.
         """

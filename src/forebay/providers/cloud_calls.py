@@ -114,10 +114,15 @@ class CloudCalls:
         await self._call("DELETE", path, None, acts=True)
 
     async def stream(
-        self, path: str, headers: Mapping[str, str], *, quiet: float | None = None
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        quiet: float | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The body of a response that is written while it is read, until it ends or, with `quiet`, until nothing has
-        come for so many seconds. A body that breaks off raises `Unavailable`.
+        come for so many seconds. A body that breaks off raises `Unavailable`. `opened` is called before it is read.
         """
         if self._closed:
             raise Unavailable("No call was sent, because the source was reconfigured or Forebay is shutting down.")
@@ -130,6 +135,8 @@ class CloudCalls:
             async with response:
                 if not response.ok:
                     raise self._error(path, response.status, response.headers, await _read(response), acts=False)
+                if opened is not None:
+                    opened()
                 chunks = response.chunks()
                 while (chunk := await _next(chunks, quiet)) is not None:
                     yield chunk

@@ -15,10 +15,11 @@ from forebay.api.meta import ObjectMeta
 from forebay.api.names import VIRTUAL_NODE
 from forebay.budgets.admission import Admission, Held
 from forebay.demand.planned_pods import live_containers
-from forebay.lifecycle.cooldown import cooldowns, failures_so_far
+from forebay.lifecycle.cooldown import cooldowns, failures_so_far, order_cooldown
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import CooldownKey, Offer, OfferKey, Source, SourceKey
+from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.offload.departure import Leaves, departures
 from forebay.offload.marks import InvalidMark, Marks, read_marks
@@ -125,6 +126,8 @@ class _Desk:
         self._notes: dict[str, tuple[Reason, str]] = {}
         self._decisions: list[CreateInstance] = []
         self._held: list[Held] = []
+        #: When pods may have an offer again that has refused them.
+        self._due: list[datetime] = []
 
     def serve(self, pods: tuple[Pod, ...]) -> RemoteOrders:
         snapshot = self._snapshot
@@ -149,7 +152,7 @@ class _Desk:
             notes=self._notes,
             left_out=stranded,
             held=tuple(self._held),
-            requeue_at=min([*due, *(self._cooling.values() if leaves or stranded else ())], default=None),
+            requeue_at=min([*due, *self._due, *(self._cooling.values() if leaves or stranded else ())], default=None),
         )
 
     def _stranded(self) -> tuple[LeftOut, ...]:
@@ -270,8 +273,15 @@ class _Desk:
     def _order(self, pod: Pod, marks: Marks, choices: Sequence[_Chosen], why: str) -> bool:
         """Whether a container is ordered for the pod. Where not, the note or the held pod says why."""
         refused: str | None = None
+        own = self._records.get(pod.uid, ())
         for pool, node_class, choice in choices:
             key, offer = PoolKey(*pool.key), choice.offer
+            cooling = order_cooldown(own, offer.key) if own else None
+            if cooling is not None and cooling.until > self._snapshot.now:
+                left = human(cooling.until - self._snapshot.now)
+                self._notes[pod.uid] = (Reason.LAUNCH_REJECTED, f"{cooling.sentence} Next attempt in {left}.")
+                self._due.append(cooling.until)
+                continue
             over = self._limits.refusal(key, offer)
             if over is not None:
                 refused = refused or over

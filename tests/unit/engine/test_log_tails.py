@@ -1,4 +1,7 @@
-"""Logs that are kept in memory are bounded, each and together."""
+"""Logs that are kept in memory are bounded, each and together, and can be followed."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
 
 from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.providers.base import LogLine
@@ -41,3 +44,48 @@ def test_a_log_that_is_read_again_is_not_kept_twice_and_one_of_a_pod_that_is_gon
 
     assert texts(tails, "a") == ["once"]
     assert tails.tail("gone") is None
+
+
+async def read(lines):
+    return [line.text async for line in lines]
+
+
+async def test_whoever_follows_a_log_gets_what_was_written_and_what_comes_until_it_ends():
+    tails = LogTails()
+    tails.begin("a")
+    tails.add("a", LogLine(text="before"))
+    all_of_it, last = (asyncio.create_task(read(tails.following("a", tail=tail, since=None))) for tail in (None, 0))
+    await asyncio.sleep(1)
+    for text in ("one", "two"):
+        tails.add("a", LogLine(text=text))
+    await asyncio.sleep(1)
+    tails.add("a", LogLine(text="three"))
+    tails.end("a")
+
+    assert await all_of_it == ["before", "one", "two", "three"]
+    assert await last == ["one", "two", "three"]
+    assert tails.following("a", tail=None, since=None) is None, "nobody reads it any more"
+    assert tails.following("b", tail=None, since=None) is None
+
+
+async def test_a_log_whose_first_lines_are_gone_is_followed_only_by_those_who_do_not_ask_for_them():
+    tails, noon = LogTails(most_of_one=330), datetime(2030, 1, 1, 12, tzinfo=UTC)
+    tails.begin("a")
+    for number in range(9):
+        tails.add("a", LogLine(text=f"{number:04}", at=noon + timedelta(seconds=number)))
+
+    assert tails.following("a", tail=None, since=None) is None
+    assert tails.following("a", tail=4, since=None) is None
+    assert tails.following("a", tail=None, since=noon) is None
+    followed = [
+        asyncio.create_task(read(tails.following("a", tail=3, since=None))),
+        asyncio.create_task(read(tails.following("a", tail=None, since=noon + timedelta(seconds=6)))),
+    ]
+    await asyncio.sleep(1)
+    for number in range(9, 12):
+        tails.add("a", LogLine(text=f"{number:04}"))
+    tails.keep([])
+
+    for each in followed:
+        assert (await each)[-1] == "0011", "one that is behind goes on with what is left"
+    assert len(await followed[0]) == 6

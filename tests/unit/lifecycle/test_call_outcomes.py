@@ -1,6 +1,7 @@
 """What a provider's answer means for the record."""
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.parts import Truth
 from forebay.lifecycle.call_outcomes import (
@@ -10,7 +11,7 @@ from forebay.lifecycle.call_outcomes import (
     termination_accepted,
     termination_failed,
 )
-from forebay.model.sources import Failure, FailureKind, InstancePhase
+from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.builders import (
     IDEMPOTENT,
     NOW,
@@ -127,7 +128,22 @@ def test_an_accepted_termination_is_recorded_and_absences_count_from_there():
     assert status.termination_accepted_at == LATER
     assert status.absences is None
     assert status.billed_until is None
-    assert termination_failed(going, failure(FailureKind.GONE), LATER) == status, "nothing left to terminate is as good"
+    gone = termination_failed(going, failure(FailureKind.GONE), LATER)
+    assert gone == replace(status, absences=1, absent_since=NOW, absent_at=NOW), (
+        "nothing left to terminate is as good, and what listings showed before still tells when it ended"
+    )
+
+
+def test_an_instance_that_no_listing_has_shown_may_be_too_new_for_its_provider_to_know_it():
+    gone, rented = failure(FailureKind.GONE), Capabilities(deliveries=(Delivery.NODE,))
+    fresh = record(S.TERMINATING, termination_attempts=1)
+
+    told = termination_failed(fresh, gone, NOW + seconds(119), rented)
+    assert (told.termination_accepted_at, told.reason) == (None, R.TERMINATION_FAILED)
+    assert told.not_before == NOW + seconds(121), "tried again, whoever leads by then"
+    assert termination_failed(fresh, gone, NOW + seconds(120), rented).termination_accepted_at is not None
+    known = record(S.TERMINATING, listed_at=NOW)
+    assert termination_failed(known, gone, NOW + seconds(5), rented).termination_accepted_at is not None
 
 
 @pytest.mark.parametrize(("attempt", "left"), [(None, None), (1, None), (3, 2)])

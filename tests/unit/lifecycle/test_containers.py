@@ -26,6 +26,7 @@ from tests.unit.lifecycle.builders import (
 )
 
 RUNS = Capabilities(deliveries=(Delivery.CONTAINER,))
+BILLED_UNTIL_ACCEPTED = replace(RUNS, billed_until_accepted=True)
 SPEC = replace(rented_spec(), delivers=Delivery.CONTAINER, node=None)
 LATER = NOW + minutes(3)
 
@@ -138,7 +139,7 @@ def test_one_that_two_listings_do_not_show_has_vanished_with_what_ran_in_it(stat
     twice = moved(lost, now=LATER + seconds(5))
 
     assert (twice.state, twice.reason, twice.failures) == (S.GONE, R.VANISHED, failures)
-    assert twice.billed_until == LATER + seconds(5)
+    assert twice.billed_until == LATER, "the first of them shows that it had ended"
     assert "What ran in it is lost" in twice.message
 
 
@@ -160,6 +161,68 @@ def test_it_is_gone_when_two_listings_after_the_termination_call_do_not_show_it(
     for wait in (5, 10):
         going = after(next_step(seen(going, now=LATER + seconds(wait)), LATER + seconds(wait)))
     assert (going.state, going.status.reason) == (S.GONE, R.TERMINATED)
+
+
+def until_gone(going, *listings):
+    """The status after listings at these seconds, each of which shows the container or not."""
+    for wait, shown in listings:
+        at = LATER + seconds(wait)
+        shows = [instance(phase=InstancePhase.RUNNING)] if shown else []
+        step = next_step(facts(going, BILLED_UNTIL_ACCEPTED, listing=listed(*shows, asked=at)), at)
+        going = going if step is None else after(step)
+    return going.status
+
+
+def terminating_since(**fields):
+    return container(S.TERMINATING, since=LATER, billed_from=NOW, termination_attempts=1, **fields)
+
+
+def test_where_an_accepted_termination_ends_the_bill_the_record_keeps_when_that_was():
+    accepted = terminating_since(
+        termination_accepted_at=LATER + seconds(1), listed_at=NOW, not_before=LATER + minutes(2)
+    )
+
+    gone = until_gone(accepted, (5, False), (60, False))
+    assert (gone.state, gone.billed_until) == (S.GONE, LATER + seconds(1))
+    shown = until_gone(accepted, (5, True), (9, True), (13, False), (17, False))
+    assert (shown.state, shown.billed_until) == (S.GONE, LATER + seconds(13)), "it was there after the accepted call"
+    before = until_gone(accepted, (1, True), (5, False), (9, False))
+    assert before.billed_until == LATER + seconds(1), "that listing was requested before the answer came"
+
+
+def test_without_an_accepted_termination_a_container_that_was_listed_is_billed_until_a_listing_without_it():
+    waits = {"not_before": LATER + minutes(9)}
+    proof = 121
+
+    seen_before = until_gone(terminating_since(listed_at=NOW, **waits), (4, False), (8, False), (100, False))
+    assert (seen_before.state, seen_before.absences) == (S.TERMINATING, 2), "listings may be at odds"
+    gone = until_gone(terminating_since(listed_at=NOW, **waits), (4, False), (8, False), (100, False), (proof, False))
+    assert (gone.state, gone.billed_until) == (S.GONE, LATER + seconds(4))
+    again = until_gone(
+        terminating_since(listed_at=NOW, **waits), (4, False), (8, True), (100, False), (proof, False), (125, False)
+    )
+    assert (again.state, again.billed_until) == (S.GONE, LATER + seconds(100))
+    never_seen = until_gone(terminating_since(**waits), (4, False), (8, False), (proof, False), (125, False))
+    assert (never_seen.state, never_seen.billed_until) == (S.GONE, LATER + seconds(proof))
+
+
+def test_that_a_listing_has_shown_it_is_written_down_once():
+    going = terminating_since(not_before=LATER + minutes(9))
+    step = next_step(seen(going, InstancePhase.RUNNING, now=LATER + seconds(4)), LATER + seconds(4))
+
+    assert (step.status.state, step.status.listed_at) == (S.TERMINATING, LATER + seconds(4))
+    assert next_step(seen(after(step), InstancePhase.RUNNING, now=LATER + seconds(8)), LATER + seconds(8)) is None
+    assert moved(container(), InstancePhase.RUNNING).listed_at == LATER
+
+
+def test_one_that_vanishes_soon_after_its_launch_is_billed_until_a_listing_without_it():
+    running = container(S.RUNNING, since=NOW, listed_at=NOW + seconds(5))
+    for wait in (20, 24, 60):
+        at = NOW + seconds(wait)
+        step = next_step(seen(running, now=at), at)
+        running = running if step is None else after(step)
+    assert (running.state, running.status.absences) == (S.RUNNING, 2), "listings may be at odds for two minutes"
+    assert moved(running, now=NOW + seconds(122)).billed_until == NOW + seconds(20)
 
 
 def launching(*before):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.lifecycle.cooldown import cooldowns, failures_so_far, offer_key
+from forebay.lifecycle.cooldown import cooldowns, failures_so_far, offer_key, order_cooldown
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.sources import FailureScope, OfferKey, SourceKey, ZoneKey
 from tests.unit.lifecycle.builders import NOW, R, S, facts, minutes, next_step, record, seconds
@@ -136,3 +136,14 @@ def test_of_the_failures_of_an_offer_and_of_its_source_the_most_count():
 
     assert failures_so_far([refused, sold_out], SOURCE, KEY) == 4
     assert failures_so_far([refused, sold_out], SOURCE, OTHER) == 1
+
+
+def test_an_order_that_was_refused_cools_down_for_its_own_pod_only():
+    refused = [failed(1, failure_scope=FailureScope.ORDER, name=name) for name in ("a", "b")]
+
+    assert cooldowns(refused, NOW) == {}
+    assert failures_so_far(refused, SOURCE, KEY) == 0
+    assert order_cooldown(refused[:1], KEY).until == NOW + minutes(5)
+    assert order_cooldown(refused, KEY).until == NOW + minutes(10), "twice for this pod"
+    assert order_cooldown(refused, OTHER) is None
+    assert order_cooldown([failed(1)], KEY) is None, "that speaks against the offer itself"

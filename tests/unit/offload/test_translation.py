@@ -251,6 +251,7 @@ OBSTACLES = {
     ),
     "a disk of no size": (manifest({"resources": {"limits": {"ephemeral-storage": "much"}}}), "size of its disk"),
     "no image": (manifest({"image": ""}), "has no image"),
+    "an address of its own": (manifest({"env": [from_field("IP", "status.podIP")]}), "IP needs status.podIP"),
 }
 
 

@@ -76,7 +76,7 @@ def refused(scope, **fields):
     )
 
 
-@pytest.mark.parametrize("scope", FailureScope)
+@pytest.mark.parametrize("scope", sorted(set(FailureScope) - {FailureScope.ORDER}))
 def test_what_failed_for_one_record_is_not_tried_for_the_next(scope):
     (step,) = (each for each in due_steps(snapshot(fresh(1), refused(scope)), {}).allowed)
 
@@ -84,6 +84,10 @@ def test_what_failed_for_one_record_is_not_tried_for_the_next(scope):
     assert (step.status.state, step.reason) == (InstanceState.GONE, Reason.COOLING_DOWN)
     assert "refused failed 0s ago (BadCredentials)" in step.sentence
     assert not step.status.failures, "nothing was tried"
+
+
+def test_an_order_that_was_refused_says_nothing_about_the_next():
+    assert going(snapshot(fresh(1), refused(FailureScope.ORDER))) == [(Launch, "gi-01")]
 
 
 def test_when_the_secret_has_changed_it_is_tried_again_at_once():

@@ -176,14 +176,17 @@ class Launches:
             async with asyncio.timeout(_call_timeout(provider)):
                 await provider.terminate(step.instance_id)
         except (ProviderError, TimeoutError) as error:
-            failure = _failure(error, step.record, provider)
+            answered, failure = self._clock(), _failure(error, step.record, provider)
             self._count(record, "terminate", began, failure)
+            capabilities = provider.capabilities()
             await self._record_outcome(
-                record, lambda seen: call_outcomes.termination_failed(seen, failure, self._clock())
+                record, lambda seen: call_outcomes.termination_failed(seen, failure, answered, capabilities)
             )
         else:
+            # Writing it down may take a while, and some providers bill until now.
+            answered = self._clock()
             self._count(record, "terminate", began)
-            await self._record_outcome(record, lambda seen: call_outcomes.termination_accepted(seen, self._clock()))
+            await self._record_outcome(record, lambda seen: call_outcomes.termination_accepted(seen, answered))
 
     def _count(self, record: GPUInstance, call: str, began: float, failure: Failure | None = None) -> None:
         """Counts and logs a call that has ended; `failure` is None for one that the provider accepted."""

@@ -5,7 +5,8 @@ in memory only. The next leader reads the logs from their beginning, and finds t
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import ExitStack, aclosing
 from datetime import datetime
 from typing import Final
 
@@ -14,15 +15,17 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.engine.virtual_node.log_tails import LogTails
-from forebay.offload.exit_code import nonce_of, read_report
+from forebay.offload.exit_code import ExitReport, nonce_of, read_report
 from forebay.offload.record_progress import ReportedExit
-from forebay.providers.base import InstanceGone, ProviderError, RunsContainers
+from forebay.providers.base import InstanceGone, LogLine, ProviderError, RunsContainers
 
 log = structlog.get_logger(__name__)
 
 #: Seconds before a stream that failed is opened again; doubled with each failure.
 _FIRST_RETRY: Final = 2.0
 _LAST_RETRY: Final = 60.0
+#: Streams for whose answer the provider is waited at the same time.
+_MOST_OPENING: Final = 8
 _FOLLOWED: Final = frozenset({InstanceState.LAUNCHED, InstanceState.RUNNING})
 
 
@@ -41,6 +44,8 @@ class ExitReports:
         self._clock = clock
         self._changed = changed
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: A new leader opens them all: a crowd that waits for the provider's rate limit would keep others waiting too.
+        self._opening = asyncio.Semaphore(_MOST_OPENING)
         self._reports: dict[str, ReportedExit] = {}
 
     @property
@@ -90,25 +95,47 @@ class ExitReports:
         pod = next((ref.uid for ref in record.spec.pods), "")
         nonce = nonce_of(uid)
         found = ReportedExit()
-        begun = False
-        async for line in provider.logs(instance_id, follow=True):
-            if not begun:
-                self._tails.begin(pod)
-                begun = True
-            self._tails.add(pod, line)
-            report = read_report(line.text, nonce)
-            if report is None:
-                continue
-            at = line.at or self._clock()
-            if report.restarts:
-                found = replace(found, restarts=found.restarts + 1, last_exit_code=report.exit_code)
-            else:
-                found = replace(found, exit_code=report.exit_code, at=at)
-            # Of a log that is read again, only what is new counts.
-            known = self._reports.get(uid)
-            if known is None or found.restarts > known.restarts or found.exit_code is not None:
-                self._reports[uid] = found
-                self._changed()
-            if found.exit_code is not None:
-                return True
+        async with aclosing(self._lines(provider, instance_id, pod)) as lines:
+            async for line in lines:
+                report = read_report(line.text, nonce)
+                if report is not None and self._reported(uid, found := _with_report(found, report, line, self._clock)):
+                    return True
         return False
+
+    def _reported(self, uid: str, found: ReportedExit) -> bool:
+        """Notes what the command has reported; whether that was its end."""
+        known = self._reports.get(uid)
+        # Of a log that is read again, only what is new counts.
+        if known is None or found.restarts > known.restarts or found.exit_code is not None:
+            self._reports[uid] = found
+            self._changed()
+        return found.exit_code is not None
+
+    async def _lines(self, provider: RunsContainers, instance_id: str, pod: str) -> AsyncGenerator[LogLine, None]:
+        """The lines of one log, which are kept as well. Few of them are opened at the same time."""
+        opening = await self._slot()
+
+        def opened() -> None:
+            opening.close()
+            self._tails.begin(pod)
+
+        try:
+            async for line in provider.logs(instance_id, follow=True, opened=opened):
+                self._tails.add(pod, line)
+                yield line
+        finally:
+            opening.close()
+            self._tails.end(pod)
+
+    async def _slot(self) -> ExitStack:
+        """A place among those that are opened, until the stack is closed."""
+        await self._opening.acquire()
+        stack = ExitStack()
+        stack.callback(self._opening.release)
+        return stack
+
+
+def _with_report(found: ReportedExit, report: ExitReport, line: LogLine, clock: Callable[[], datetime]) -> ReportedExit:
+    if report.restarts:
+        return replace(found, restarts=found.restarts + 1, last_exit_code=report.exit_code)
+    return replace(found, exit_code=report.exit_code, at=line.at or clock())

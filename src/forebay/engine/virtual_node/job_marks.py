@@ -7,7 +7,7 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.engine.views import Views
-from forebay.engine.virtual_node.pod_statuses import price_of
+from forebay.engine.virtual_node.pod_statuses import price_of, same_objects
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, KubeError, NotFound
@@ -29,6 +29,8 @@ class JobMarks:
         self._client = client
         self._views = views
         self._job_of = job_of
+        #: Jobs and records, by UID of the Job, that were found to be in accord.
+        self._seen: dict[str, tuple[object, ...]] = {}
 
     async def sync(self, records: Iterable[GPUInstance]) -> None:
         of_job: dict[str, tuple[Job, list[GPUInstance]]] = {}
@@ -37,13 +39,16 @@ class JobMarks:
             pod = None if ref is None else self._views.pods.get((ref.namespace, ref.name))
             if pod is not None and ref is not None and pod.uid == ref.uid and (job := self._job_of(pod)) is not None:
                 of_job.setdefault(job.uid, (job, []))[1].append(record)
-        for job, own in of_job.values():
-            await self._mark(job, _marks(own))
+        self._seen = {uid: each for uid, each in self._seen.items() if uid in of_job}
+        for uid, (job, own) in of_job.items():
+            if not same_objects(self._seen.get(uid, ()), (job, *own)):
+                await self._mark(job, own)
 
-    async def _mark(self, job: Job, marks: dict[str, str | None]) -> None:
+    async def _mark(self, job: Job, records: list[GPUInstance]) -> None:
         seen = job.metadata.annotations
-        changed = {key: value for key, value in marks.items() if seen.get(key) != value}
+        changed = {key: value for key, value in _marks(records).items() if seen.get(key) != value}
         if not changed:
+            self._seen[job.uid] = (job, *records)
             return
         patch = writes.merge_patch({"metadata": {"uid": job.uid, "annotations": changed}})
         try:

@@ -1,10 +1,13 @@
 """The end of each remote pod's log, in memory: providers delete a log together with its container.
 
-So `kubectl logs` of a Job that has finished shows what its pod wrote last, while this process leads.
+So `kubectl logs` of a Job that has finished shows what its pod wrote last, while this process leads. Whoever follows a
+log is shown the one that is read anyway.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from typing import Final
 
 from forebay.providers.base import LogLine
@@ -26,9 +29,24 @@ class LogTails:
         self._size = 0
 
     def begin(self, pod: str) -> None:
-        """The log of the pod is read from its beginning, perhaps again."""
+        """The log of the pod is read from its beginning, perhaps again, and followed."""
         self._drop(pod)
         self._tails[pod] = _Tail()
+
+    def end(self, pod: str) -> None:
+        """The log is not followed any more."""
+        if (tail := self._tails.get(pod)) is not None:
+            tail.close()
+
+    def following(self, pod: str, *, tail: int | None, since: datetime | None) -> AsyncIterator[LogLine] | None:
+        """Lines of a log that is followed, with those to come; None where it is not, or its first lines are gone.
+
+        Whoever follows a log that is read already costs the provider no request.
+        """
+        found = self._tails.get(pod)
+        if found is None or found.closed or not found.has(tail, since):
+            return None
+        return found.following(tail)
 
     def add(self, pod: str, line: LogLine) -> None:
         tail = self._tails.get(pod)
@@ -54,6 +72,7 @@ class LogTails:
     def _drop(self, pod: str) -> None:
         found = self._tails.pop(pod, None)
         if found is not None:
+            found.close()
             self._size -= found.size
 
 
@@ -61,18 +80,54 @@ class _Tail:
     def __init__(self) -> None:
         self.lines: deque[LogLine] = deque()
         self.size = 0
+        self.closed = False
+        #: Lines that were forgotten.
+        self._forgotten = 0
+        #: Set at the next change, where somebody waits for it.
+        self._changed: asyncio.Event | None = None
 
     def add(self, line: LogLine) -> int:
         cost = _cost(line)
         self.lines.append(line)
         self.size += cost
+        self._wake()
         return cost
 
     def shorten(self) -> int:
         """Forgets the first line; how many bytes that frees."""
         cost = _cost(self.lines.popleft())
+        self._forgotten += 1
         self.size -= cost
         return cost
+
+    def close(self) -> None:
+        self.closed = True
+        self._wake()
+
+    def has(self, tail: int | None, since: datetime | None) -> bool:
+        """Whether all lines are here that somebody asks for."""
+        if not self._forgotten or (tail is not None and tail <= len(self.lines)):
+            return True
+        first = self.lines[0].at if self.lines else None
+        return tail is None and since is not None and first is not None and first <= since
+
+    async def following(self, tail: int | None) -> AsyncIterator[LogLine]:
+        number = self._forgotten + (0 if tail is None else max(len(self.lines) - tail, 0))
+        while True:
+            while number < self._forgotten + len(self.lines):
+                number = max(number, self._forgotten)
+                line = self.lines[number - self._forgotten]
+                number += 1
+                yield line
+            if self.closed:
+                return
+            self._changed = self._changed or asyncio.Event()
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
 
 def _cost(line: LogLine) -> int:

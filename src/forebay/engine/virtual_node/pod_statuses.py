@@ -1,5 +1,6 @@
 """Statuses of remote pods, and the end of pods whose container is proven gone: what their kubelet would do."""
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -42,6 +43,8 @@ class RemotePods:
         self._known: dict[str, _Known] = {}
         #: What was written last, by UID of the pod: the same is not written again.
         self._written: dict[str, bytes] = {}
+        #: What that rested on. Objects never change: where they are the same, a thousand pods cost next to nothing.
+        self._seen: dict[str, tuple[object, ...]] = {}
 
     async def sync(
         self, pods: Iterable[Pod], records: Iterable[GPUInstance], reports: Mapping[str, ReportedExit]
@@ -56,8 +59,13 @@ class RemotePods:
                 of_pod[ref.uid].append(record)
         current = tuple(pods)
         for pod in current:
+            own = of_pod.get(pod.uid, [])
+            rests_on = (pod, *own, *(reports.get(each.uid) for each in own))
+            if same_objects(self._seen.get(pod.uid, ()), rests_on):
+                continue
             try:
-                await self._sync(pod, of_pod.get(pod.uid, []), reports)
+                await self._sync(pod, own, reports)
+                self._seen[pod.uid] = rests_on
             except (NotFound, Conflict):
                 # Gone, or another pod of that name: the informer will show it.
                 continue
@@ -66,6 +74,7 @@ class RemotePods:
         here = {pod.uid for pod in current}
         self._known = {uid: each for uid, each in self._known.items() if uid in here}
         self._written = {uid: each for uid, each in self._written.items() if uid in here}
+        self._seen = {uid: each for uid, each in self._seen.items() if uid in here}
 
     async def _sync(self, pod: Pod, records: list[GPUInstance], reports: Mapping[str, ReportedExit]) -> None:
         if pod.deleted is not None and all(each.state is InstanceState.GONE for each in records):
@@ -112,6 +121,10 @@ class RemotePods:
     async def _remove(self, pod: Pod) -> None:
         """Deletes the object of a pod that was deleted, now that nothing runs for it any more."""
         await self._client.delete(WHOLE_PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=0)
+
+
+def same_objects(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
 
 
 def price_of(record: GPUInstance, instance_id: str | None) -> str | int | None:

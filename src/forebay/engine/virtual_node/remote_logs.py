@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.names import VIRTUAL_NODE
@@ -45,6 +46,9 @@ class RemoteLogs:
                 f'previous terminated container "{container}" in pod "{pod}" not found', HTTPStatus.BAD_REQUEST
             )
         view = LogView(query, nonce_of(record.uid) if record is not None else "", restarts=told.restarts)
+        follows = query.follow and told.exit_code is None
+        if follows and (kept := self._tails.following(found.uid, **_asked(query, told)._asdict())) is not None:
+            return _cut(_followed(view, None, kept), query.limit_bytes)
         lines = self._from_provider(record, query, told)
         try:
             first = await anext(lines, None)
@@ -52,7 +56,7 @@ class RemoteLogs:
             return _whole(view, query, self._kept(found, container, record))
         except ProviderError as error:
             raise LogRefused(f"The provider did not return the log: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from None
-        if query.follow and told.exit_code is None:
+        if follows:
             return _cut(_followed(view, first, lines), query.limit_bytes)
         rest = [] if first is None else [first]
         try:
@@ -93,13 +97,11 @@ class RemoteLogs:
         if instance is None or provider is None:
             raise InstanceGone("No container.")
         ended = told.exit_code is not None
-        since, tail = query.since, query.tail
-        if told.restarts:
-            # Where a run begins is known from the lines before it only.
-            since = tail = None
-        elif tail is not None and ended:
-            tail += _OWN_LINES
-        async for line in provider.logs(instance, follow=query.follow and not ended, since=since, tail=tail):
+        asked = _asked(query, told)
+        if asked.tail is not None and ended:
+            asked = asked._replace(tail=asked.tail + _OWN_LINES)
+        follow = query.follow and not ended
+        async for line in provider.logs(instance, follow=follow, since=asked.since, tail=asked.tail):
             yield line
 
     def _kept(self, pod: Pod, container: str, record: GPUInstance | None) -> list[LogLine]:
@@ -118,6 +120,18 @@ class RemoteLogs:
             f'container "{container}" in pod "{pod.name}" is waiting to start: ContainerCreating ({why})',
             HTTPStatus.BAD_REQUEST,
         )
+
+
+class _Asked(NamedTuple):
+    """Which lines are asked for."""
+
+    tail: int | None
+    since: datetime | None
+
+
+def _asked(query: LogQuery, told: ReportedExit) -> _Asked:
+    # Where a run begins is known from the lines before it only.
+    return _Asked(None, None) if told.restarts else _Asked(query.tail, query.since)
 
 
 async def _followed(view: LogView, first: LogLine | None, lines: AsyncIterator[LogLine]) -> AsyncIterator[bytes]:

@@ -29,6 +29,10 @@ class RefusedOrder(Rejected):
         self.about_stock = about_stock
 
 
+class InvalidOrder(Rejected):
+    """A 422: what is ordered cannot be, whatever GPU it is for."""
+
+
 def read_error(body: bytes) -> tuple[str, str]:
     try:
         problem = decode_body(body, RunpodProblem)
@@ -50,6 +54,8 @@ def meaning(refusal: CloudRefusal) -> ProviderError | None:
             )
         case 404:
             return PodNotFound(f"{fact}.")
+        case 422 if refusal.acts:
+            return InvalidOrder(f"{fact}. Correct the pod.")
         case 409:
             return Rejected(f"{fact}: the pod is part of a cluster at RunPod.", scope=FailureScope.OFFER)
     return None

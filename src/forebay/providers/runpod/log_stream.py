@@ -1,7 +1,7 @@
 """A pod's log: Server-Sent Events, of which the stream never ends by itself while the pod runs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -29,7 +29,13 @@ class _Event(NamedTuple):
 
 
 async def log_lines(
-    calls: CloudCalls, pod: str, *, follow: bool, since: datetime | None, tail: int | None
+    calls: CloudCalls,
+    pod: str,
+    *,
+    follow: bool,
+    since: datetime | None,
+    tail: int | None,
+    opened: Callable[[], None] | None = None,
 ) -> AsyncIterator[LogLine]:
     """Lines of the container, oldest first. Raises where the log breaks off."""
     query = {"source": "container"}
@@ -39,7 +45,7 @@ async def log_lines(
         query["tail"] = str(MOST_LINES if tail is None else min(tail, MOST_LINES))
     if since is not None and tail is not None:
         # RunPod ignores `tail` beside `since`.
-        written = [each async for each in _opened(calls, pod, query, None, quiet=True)]
+        written = [each async for each in _opened(calls, pod, query, None, quiet=True, opened=opened)]
         for each in written[len(written) - min(tail, len(written)) :]:
             yield each.line
         if not follow:
@@ -47,7 +53,7 @@ async def log_lines(
         last = written[-1].id if written else None
     else:
         last = None
-        async for each in _opened(calls, pod, query, None, quiet=not follow):
+        async for each in _opened(calls, pod, query, None, quiet=not follow, opened=opened):
             last = each.id or last
             yield each.line
     while follow and not await _has_ended(calls, pod):
@@ -67,13 +73,19 @@ async def _has_ended(calls: CloudCalls, pod: str) -> bool:
 
 
 async def _opened(
-    calls: CloudCalls, pod: str, query: dict[str, str], last: str | None, *, quiet: bool
+    calls: CloudCalls,
+    pod: str,
+    query: dict[str, str],
+    last: str | None,
+    *,
+    quiet: bool,
+    opened: Callable[[], None] | None = None,
 ) -> AsyncIterator[_Event]:
     """Events of one stream, until it ends, or (`quiet`) until nothing has come for a while."""
     path = f"{PODS}/{quote(pod, safe='')}/logs?{urlencode(query)}"
     headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
     try:
-        chunks = calls.stream(path, headers, quiet=_QUIET if quiet else None)
+        chunks = calls.stream(path, headers, quiet=_QUIET if quiet else None, opened=opened)
         buffer = b""
         async for chunk in chunks:
             *whole, buffer = (buffer + chunk).replace(b"\r\n", b"\n").split(b"\n\n")

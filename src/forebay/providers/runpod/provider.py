@@ -14,6 +14,7 @@ from forebay.model.sources import (
     Capabilities,
     Check,
     Delivery,
+    FailureScope,
     Found,
     Identity,
     Instance,
@@ -27,13 +28,14 @@ from forebay.providers.base import (
     LaunchRequest,
     LogLine,
     NoCapacity,
+    OutcomeUnknown,
     ProviderError,
     Rejected,
     Unavailable,
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
 from forebay.providers.cloud_frame import checked, require_regions
-from forebay.providers.runpod.errors import DIALECT, PodNotFound, RefusedOrder
+from forebay.providers.runpod.errors import DIALECT, InvalidOrder, PodNotFound, RefusedOrder
 from forebay.providers.runpod.log_stream import log_lines
 from forebay.providers.runpod.offers import COUNTS, NAME, dollars, gpu_id, in_stock, offers
 from forebay.providers.runpod.wire import (
@@ -60,6 +62,7 @@ CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.CONTAINER,),
     needs_credentials=True,
     identity=Identity.NAME,
+    billed_until_accepted=True,
     settle_time=timedelta(minutes=2),
     # Images of many gigabytes are pulled first.
     launch_deadline=timedelta(minutes=20),
@@ -71,9 +74,10 @@ CAPABILITIES: Final = Capabilities(
         RateLimit(requests=3000, per=timedelta(hours=1)),
         RateLimit(requests=50_000, per=timedelta(days=1)),
     ),
-    # One request for the whole account. Of a container without a command nothing else tells that it has ended.
-    poll=timedelta(seconds=4),
-    fast_poll=timedelta(seconds=4),
+    # One request for the whole account. Of a container without a command nothing else tells that it has ended, and a
+    # listing may wait more than a second for its turn: this shows an end within five.
+    poll=timedelta(seconds=3.5),
+    fast_poll=timedelta(seconds=3.5),
     # One request for each number of GPUs.
     offers_poll=timedelta(minutes=2),
 )
@@ -89,8 +93,6 @@ _PHASES: Final = {
     "ERROR": InstancePhase.FAILED,
 }
 _TERMINATED: Final = "TERMINATED"
-#: By then two listings have proven that a pod is gone, or something is wrong that takes longer.
-_ENDED_RETENTION: Final = timedelta(minutes=10)
 #: Ports that RunPod's proxy serves by HTTP where a pod does not say; as its users know it.
 _HTTP_PORTS: Final = frozenset({80, 443, 3000, 5000, 8000, 8080, 8888, 9000})
 #: A GiB is so many GB.
@@ -116,10 +118,8 @@ class RunpodProvider:
         self._cluster = cluster
         self._regions = frozenset(regions)
         self._clock = clock
-        #: When pods were created by this process: a fresh one may be unknown to RunPod for a while.
+        #: When pods were created that no listing has shown yet: a fresh one may be unknown to RunPod for a while.
         self._created: dict[str, datetime] = {}
-        #: When RunPod accepted the termination of pods that no later listing has shown: billed until then.
-        self._ended: dict[str, datetime] = {}
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -137,6 +137,11 @@ class RunpodProvider:
             made = await self._calls.act("POST", PODS, RunpodPod, order)
         except RefusedOrder as error:
             raise await self._explained(error, request.offer) from None
+        except PodNotFound as error:
+            what = "a template or registry credential of the Job does not exist at RunPod. Correct its annotations"
+            raise Rejected(f"{str(error).rstrip('.')}: {what}.", scope=FailureScope.ORDER) from None
+        except InvalidOrder as error:
+            raise Rejected(str(error), scope=FailureScope.ORDER) from None
         now = self._clock()
         self._created = {key: at for key, at in self._created.items() if now < at + CAPABILITIES.settle_time}
         self._created[made.id] = now
@@ -157,24 +162,19 @@ class RunpodProvider:
         if error.about_stock:
             return NoCapacity(f"{fact}: it could not place {offer.instance_type}.")
         known = "its catalogue has the GPU, so the request breaks a rule" if stock else "its catalogue does not say why"
-        return Rejected(f"{fact}: {known}. Correct the pod, or exclude the GPU type.")
+        return Rejected(f"{fact}: {known}. Correct the pod, or exclude the GPU type.", scope=FailureScope.ORDER)
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
-        asked = self._clock()
         listed = (await self._calls.get(PODS, RunpodPods)).pods
         own = tuple(
             _instance(each, owner)
             for each in listed
             if each.status != _TERMINATED and (owner := self._owner(each)) is not None
         )
-        shown = {each.id for each in own}
-        self._ended = {
-            key: at
-            for key, at in self._ended.items()
-            if asked < at + _ENDED_RETENTION and not (key in shown and asked > at)
-        }
-        return Found(instances=own, ended={key: at for key, at in self._ended.items() if key not in shown})
+        for each in own:
+            self._created.pop(each.id, None)
+        return Found(instances=own)
 
     def _owner(self, pod: RunpodPod) -> str | None:
         """UID of the GPUInstance; None: the pod is not of this cluster."""
@@ -184,14 +184,18 @@ class RunpodProvider:
         return uid if separator and uid else None
 
     async def terminate(self, instance_id: str) -> None:
+        path = f"{PODS}/{quote(instance_id, safe='')}"
         try:
-            await self._calls.delete(f"{PODS}/{quote(instance_id, safe='')}")
+            try:
+                await self._calls.delete(path)
+            except OutcomeUnknown:
+                # Safe to repeat, and the bill ends by the answer: later ones would leave open when it did.
+                await self._calls.delete(path)
         except PodNotFound:
             if await self._may_exist(instance_id):
                 raise Unavailable(f"RunPod does not know pod {instance_id} yet. Terminating it again later.") from None
             raise InstanceGone(f"RunPod has no pod {instance_id} any more.") from None
         self._created.pop(instance_id, None)
-        self._ended[instance_id] = self._clock()
 
     async def _may_exist(self, instance_id: str) -> bool:
         """Whether a pod that DELETE does not find may exist all the same: it is listed, or was created just now."""
@@ -204,9 +208,15 @@ class RunpodProvider:
         )
 
     def logs(
-        self, instance_id: str, *, follow: bool = False, since: datetime | None = None, tail: int | None = None
+        self,
+        instance_id: str,
+        *,
+        follow: bool = False,
+        since: datetime | None = None,
+        tail: int | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncIterator[LogLine]:
-        return log_lines(self._calls, instance_id, follow=follow, since=since, tail=tail)
+        return log_lines(self._calls, instance_id, follow=follow, since=since, tail=tail, opened=opened)
 
     async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}

@@ -149,11 +149,20 @@ class SimulatedProvider:
         await self._calls.act("POST", f"{_group(group)}/shrink", dict[str, str], MarketNames(names=tuple(names)))
 
     async def logs(
-        self, instance_id: str, *, follow: bool = False, since: datetime | None = None, tail: int | None = None
+        self,
+        instance_id: str,
+        *,
+        follow: bool = False,
+        since: datetime | None = None,
+        tail: int | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncIterator[LogLine]:
         shown = 0
         while True:
             log = await self._calls.get(f"{INSTANCES}/{quote(instance_id, safe='')}/logs", MarketLog)
+            if opened is not None:
+                opened()
+                opened = None
             new = [each for each in log.lines[shown:] if since is None or each.at >= since]
             if not shown and tail is not None:
                 new = new[len(new) - min(tail, len(new)) :]

@@ -71,6 +71,8 @@ class RunpodCloud(ConformanceServer):
         self.cut_logs = 0
         #: How many of the next ones end there, as if there were no more to come.
         self.closed_logs = 0
+        #: How many were opened.
+        self.log_streams = 0
         self._registry_numbers = itertools.count(1)
         self._written = asyncio.Event()
 
@@ -240,6 +242,7 @@ class RunpodCloud(ConformanceServer):
             refused = refused or error.fault
         if refused is not None:
             return Response(refused.status, Headers(refused.headers), refused.body)
+        self.log_streams += 1
         return Response(200, Headers({"Content-Type": "text/event-stream"}), self._events(rented, request))
 
     async def _events(self, rented, request):
