@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -79,6 +80,12 @@ NEEDS = (
         "install prometheus (Debian's package of that name)",
         lambda: all(map(shutil.which, ("prometheus", "promtool"))),
         optional=True,
+    ),
+    Need(
+        "telemetry",
+        "OpenTelemetry and Sentry",
+        "run `make env`",
+        lambda: all(map(find_spec, ("opentelemetry", "sentry_sdk"))),
     ),
     Need("image", "the wheels of the image", "run `make env`", lambda: UV.exists() and WHEELS.is_dir()),
     Need(

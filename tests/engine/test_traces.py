@@ -2,16 +2,21 @@
 
 import asyncio
 
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+import pytest
 
 from forebay.net.redaction import Redactor
 from forebay.simulate.power import Powered
 from forebay.wiring.telemetry import Telemetry
-from forebay.wiring.traces import Traces
 from tests.engine.power_world import lab, operator
+
+pytestmark = pytest.mark.telemetry
 
 
 async def test_the_power_on_call_and_its_record_belong_to_the_tick_that_decided_them():
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from forebay.wiring.traces import Traces
+
     exporter = InMemorySpanExporter()
     traces = Traces(exporter, Redactor())
     telemetry = Telemetry(traces)
