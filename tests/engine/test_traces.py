@@ -22,7 +22,7 @@ async def test_the_power_on_call_and_its_record_belong_to_the_tick_that_decided_
     telemetry = Telemetry(traces)
     async with (
         lab(Powered(name="box", gpus=1, boot=30)) as world,
-        operator(world, wrap=telemetry.to_providers, traced=telemetry.tick),
+        operator(world, wrap=telemetry.to_kubernetes, traced=telemetry.tick),
     ):
         await asyncio.sleep(5)
         world.pod("train", 1, runs="60s")

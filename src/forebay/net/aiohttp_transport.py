@@ -207,7 +207,7 @@ class _Call:
         for name, value in self.request.headers.items():
             if any(character in value for character in "\r\n\0"):
                 message = (
-                    f"{self.request}: the value of header {name} contains a line break: does its file end with one?"
+                    f"{self.request}: the value of header {name} contains a line break: perhaps its file ends with one"
                 )
                 raise NeverSent(message, self.request, lasting=True)
 
@@ -367,11 +367,11 @@ def _errno_name(error: BaseException) -> str:
 
 def _why_no_socket(error: OSError, peer: str, *, tls: bool) -> str:
     if error.errno == errno.ECONNREFUSED:
-        return f"connection refused by {peer}: is the address right, and is the server running?"
+        return f"connection refused by {peer}: check the address, and that the server is running"
     if error.errno in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
-        return f"there is no route to {peer}: is this machine in the right network?"
+        return f"there is no route to {peer}: check that this machine is in the right network"
     if isinstance(error, ConnectionError) and tls:
-        return f"{peer} closed the connection during the TLS handshake: does it require a client certificate?"
+        return f"{peer} closed the connection during the TLS handshake: perhaps it requires a client certificate"
     if isinstance(error, asyncio.TimeoutError) or error.errno == errno.ETIMEDOUT:
         return f"{peer} did not answer the attempt to connect"
     return f"no connection to {peer}: {error.strerror or _errno_name(error)}"

@@ -170,5 +170,5 @@ def tls_failure(error: BaseException, where: str, name: str) -> str:
     if reason in _NO_COMMON_VERSION:
         return f"{where} supports only TLS versions older than 1.2"
     if reason in _NOT_TLS:
-        return f"{where} does not support TLS: should the URL begin with http://?"
+        return f"{where} does not support TLS: perhaps the URL should begin with http://"
     return f"TLS with {where} failed: {(reason or type(error).__name__).replace('_', ' ').lower()}"

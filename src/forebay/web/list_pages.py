@@ -212,7 +212,7 @@ def decisions_page(found: ListPage[DecisionLine], now: datetime, query: str) -> 
 def decision_table(rows: Sequence[DecisionLine], now: datetime) -> Element:
     return table(
         "Decisions",
-        ("When", "Decision", "About", "Why"),
+        ("Ago", "Decision", "About", "Why"),
         [
             (
                 f"{each.at.timestamp()} {each.decision} {each.kind} {each.name}",

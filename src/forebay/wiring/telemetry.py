@@ -61,7 +61,7 @@ class Telemetry:
             return transport
         from forebay.wiring.traces import Traced  # noqa: PLC0415 (brings opentelemetry)
 
-        return Traced(transport, self._traces, peer="kubernetes", writes_only=True)
+        return Traced(transport, self._traces, kubernetes=True)
 
     def end(self) -> None:
         """Sends what is left. Blocks for some seconds at most."""

@@ -47,13 +47,12 @@ class Traces:
         return self._tracer.start_as_current_span("tick")
 
     @contextmanager
-    def call(self, name: str, request: Request) -> Iterator[Span]:
+    def call(self, name: str, request: Request, *, with_path: bool) -> Iterator[Span]:
+        """Without the path where that may be a secret, as in the address of a webhook."""
         parts = urlsplit(request.url)
-        attributes = {
-            "http.request.method": request.method,
-            "server.address": parts.hostname or "",
-            "url.path": self._redactor.text(parts.path),
-        }
+        attributes = {"http.request.method": request.method, "server.address": parts.hostname or ""}
+        if with_path:
+            attributes["url.path"] = self._redactor.text(parts.path)
         context, links = _parent(request)
         with self._tracer.start_as_current_span(
             name,
@@ -68,7 +67,8 @@ class Traces:
                 yield span
             except TransportError as error:
                 span.set_attribute("error.type", type(error).__name__)
-                span.set_status(Status(StatusCode.ERROR, self._redactor.text(str(error))))
+                # The message has the path, too.
+                span.set_status(Status(StatusCode.ERROR, self._redactor.text(str(error)) if with_path else None))
                 raise
 
     def flush(self) -> None:
@@ -83,19 +83,18 @@ class Traces:
 
 
 class Traced:
-    """A transport whose calls are spans: all, or with `writes_only` those that change something."""
+    """A transport whose calls are spans: all of them, or to Kubernetes those that change something."""
 
-    def __init__(self, inner: Transport, traces: Traces, *, peer: str | None = None, writes_only: bool = False) -> None:
+    def __init__(self, inner: Transport, traces: Traces, *, kubernetes: bool = False) -> None:
         self._inner = inner
         self._traces = traces
-        self._peer = peer
-        self._writes_only = writes_only
+        self._kubernetes = kubernetes
 
     async def request(self, request: Request) -> Response:
-        if self._writes_only and request.method in _READS:
+        if self._kubernetes and request.method in _READS:
             return await self._inner.request(request)
-        name = f"{request.method} {self._peer or urlsplit(request.url).hostname}"
-        with self._traces.call(name, request) as span:
+        name = f"{request.method} {'kubernetes' if self._kubernetes else urlsplit(request.url).hostname}"
+        with self._traces.call(name, request, with_path=self._kubernetes) as span:
             response = await self._inner.request(request)
             span.set_attribute("http.response.status_code", response.status)
             if response.status >= _FIRST_ERROR:

@@ -157,7 +157,7 @@ async def test_a_server_that_closes_the_connection_during_the_handshake(authorit
     context = authority.server_context(tmp_path, clients_of=authority, version=ssl.TLSVersion.TLSv1_2)
     async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
         with pytest.raises(
-            NeverSent, match="closed the connection during the TLS handshake: does it require a client certificate"
+            NeverSent, match="closed the connection during the TLS handshake: perhaps it requires a client certificate"
         ):
             await call()
 
