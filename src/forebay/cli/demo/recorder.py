@@ -293,7 +293,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     share = f" ({round(used_hours / powered * 100)} % in use)" if powered.hours else ""
     on = "powered on or rented" if summary.clouds else "powered on"
     rows.append(("GPUs", f"{used_hours} used of {powered} {on}{share}"))
-    rows.append(("Power", f"{summary.powered_on} times on, {summary.powered_off} times off"))
+    rows.append(("Power", f"on {summary.powered_on}x, off {summary.powered_off}x"))
     spent, always = (Usd.from_exact(text) for text in (summary.cost_exact, summary.always_on_cost_exact))
     saved = f": {round((1 - spent / always) * 100)} % saved" if always.dollars else ""
     what = "own machines" if summary.clouds else "machines"
