@@ -32,7 +32,7 @@ WORK = {
     "resources": {"limits": {"nvidia.com/gpu": 1}},
 }
 #: Seconds that the ledger may have beyond the bill of one container.
-MOST_OVER = 10
+MOST_OVER = 4
 
 
 def settled(far):
@@ -525,3 +525,17 @@ async def test_a_secret_that_is_deleted_between_binding_and_launch_is_said_and_w
             far.store.create(SECRET_KIND, secret)
             await until(lambda: far.ended("train") == "Complete", 300)
             await until(lambda: far.is_idle)
+
+
+async def test_a_container_that_has_exited_is_not_billed_while_its_termination_fails():
+    async with offload() as far:
+        far.pool()
+        plain = {key: each for key, each in WORK.items() if key != "command"}
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.runpod.script(MarketCall.TERMINATE, *[market_faults.server_error(503)] * 12)
+            far.job("train", pod={"containers": [plain]})
+            await until(lambda: far.ended("train") == "Complete")
+            assert far.runpod.instances
+            await until(lambda: far.is_idle, 900)
+        assert 0 <= far.overcharge() <= 5, "as long as a listing takes to show it"

@@ -97,6 +97,7 @@ def _with_sighting(ctx: RuleContext, result: RuleResult) -> RuleResult:
         return result
     status = ctx.status
     matters = status.listed_at is None if status.termination_accepted_at is None else False
+    matters = matters or any(not each.billed for each in seen.instances)
     if not (matters or ctx.capabilities.billed_until_accepted):
         return result
     sentence = f"{describe(ctx.record)} is still listed."

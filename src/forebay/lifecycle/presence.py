@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.transitions import whole_seconds
@@ -136,9 +136,14 @@ def counted_from(status: GPUInstanceStatus, proof: datetime) -> datetime:
 
 
 def with_sighting(status: GPUInstanceStatus, seen: Presence) -> GPUInstanceStatus:
-    """The status with the listing noted that showed the instance, where none was, or none since it was to be gone."""
-    if not seen.present or seen.asked is None or status.instance_id is None:
+    """The status with the listing noted that showed the instance, where none was, or none since it was to be gone; and
+    with the end of its bill, where the provider tells that it costs nothing any more.
+    """
+    if not seen.present or seen.asked is None or status.instance_id is None or status.state is InstanceState.GONE:
         return status
+    if (status.billed_until is None) is not any(each.billed for each in seen.instances):
+        until = whole_seconds(seen.asked) if status.billed_until is None else None
+        status = replace(status, billed_until=until)
     accepted = status.termination_accepted_at
     if accepted is not None and seen.asked < accepted + _ROUNDING:
         accepted = None
@@ -150,12 +155,15 @@ def with_sighting(status: GPUInstanceStatus, seen: Presence) -> GPUInstanceStatu
 def billing_ended(facts: Facts, status: GPUInstanceStatus, now: datetime) -> datetime:
     """When the instance, which is gone, ceased to be billed: the provider's own time, or else the latest it can be.
 
-    That is when the first of the listings that prove it was requested; or before, when the provider accepted the
-    termination, where it bills no longer than that and no listing has shown the instance since.
+    That is when the first of the listings that prove it was requested; or before, when a listing showed it as one that
+    costs nothing any more, or when the provider accepted the termination, where it bills no longer than that and no
+    listing has shown the instance since.
     """
     known = instance_id(facts.record)
     told = facts.listing.found.ended.get(known) if facts.listing is not None and known is not None else None
     latest = now if told is None else min(told, now)
+    if told is None and status.billed_until is not None:
+        latest = min(latest, status.billed_until)
     if told is None and (status.absences or 0) >= ABSENCES_NEEDED:
         latest = min(latest, status.absent_since or now)
     accepted, listed = status.termination_accepted_at, status.listed_at

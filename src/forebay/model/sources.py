@@ -185,6 +185,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     #: The price that is billed, where the provider reports it.
     price: UsdPerHour | None = None
     created: datetime | None = None
+    #: False: the provider tells that it costs nothing any more, though it exists, as a container that has exited.
+    billed: bool = True
     node_name: str | None = None
     #: The spec.providerID that its node will have, where the provider defines one.
     provider_id: str | None = None

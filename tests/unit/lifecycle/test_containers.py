@@ -206,6 +206,15 @@ def test_without_an_accepted_termination_a_container_that_was_listed_is_billed_u
     assert (never_seen.state, never_seen.billed_until) == (S.GONE, LATER + seconds(proof))
 
 
+def test_a_container_that_costs_nothing_any_more_is_billed_until_a_listing_shows_that():
+    exited = moved(container(S.RUNNING), InstancePhase.FINISHED, billed=False)
+    assert (exited.state, exited.billed_until) == (S.FINISHED, LATER)
+    gone = until_gone(terminating_since(listed_at=NOW, billed_until=LATER), (130, False), (135, False))
+    assert (gone.state, gone.billed_until) == (S.GONE, LATER)
+    again = moved(replace(container(S.RUNNING), status=exited), InstancePhase.RUNNING, now=LATER + minutes(2))
+    assert again.billed_until is None, "somebody has started it again"
+
+
 def test_that_a_listing_has_shown_it_is_written_down_once():
     going = terminating_since(not_before=LATER + minutes(9))
     step = next_step(seen(going, InstancePhase.RUNNING, now=LATER + seconds(4)), LATER + seconds(4))

@@ -300,6 +300,7 @@ def _instance(pod: RunpodPod, owner: str) -> Instance:
         owner=owner,
         price=dollars(pod.cost) if pod.cost > 0 else None,
         created=pod.created_at,
+        billed=phase is not InstancePhase.FINISHED or pod.cost > 0,
         message="RunPod: ERROR" if phase is InstancePhase.FAILED else None,
         delivers=Delivery.CONTAINER,
     )
