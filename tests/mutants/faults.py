@@ -88,8 +88,23 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _declarations(node: ast.AST) -> list[ast.AST]:
-    """Parts that say how a type is made, not what the program does: class keywords, decorators, annotations."""
+    """Parts of which a change is no fault.
+
+    - How a type is made, not what the program does: class keywords, decorators, annotations, assertions.
+    - What only developers read: `__repr__`, debug logging, and the keys of every log line. That a line is logged at info
+      or above is behaviour.
+    - The number of a module's `NAME: Final = number`, when it is above 1: it was chosen, and one more is another choice.
+      What depends on it is tested by the code that uses the name.
+    """
     match node:
+        case ast.FunctionDef(name="__repr__"):
+            return [node]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr="debug"))):
+            return [node]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):
+            return [*node.args, *(each.value for each in node.keywords)]
+        case ast.Module():
+            return [each.value for each in node.body if _is_chosen_number(each)]
         case ast.ClassDef():
             return [*node.keywords, *node.decorator_list]
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -103,6 +118,14 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
             return [each.value for each in node.keywords]
         case _:
             return []
+
+
+def _is_chosen_number(node: ast.AST) -> bool:
+    match node:
+        case ast.AnnAssign(annotation=ast.Name(id="Final"), value=ast.Constant(value=int() as number)):
+            return number > 1
+        case _:
+            return False
 
 
 def _is_text(node: ast.BinOp) -> bool:
