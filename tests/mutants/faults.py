@@ -93,7 +93,7 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
     - How a type is made, not what the program does: class keywords, decorators, annotations, assertions.
     - What only developers read: `__repr__`, debug logging, and the keys of every log line. That a line is logged at info
       or above is behaviour.
-    - The number of a module's `NAME: Final = number`, when it is above 1: it was chosen, and one more is another choice.
+    - The number of a module's constant `NAME = number`, when it is above 1: it was chosen, and one more is another choice.
       What depends on it is tested by the code that uses the name.
     """
     match node:
@@ -122,8 +122,10 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
 
 def _is_chosen_number(node: ast.AST) -> bool:
     match node:
-        case ast.AnnAssign(annotation=ast.Name(id="Final"), value=ast.Constant(value=int() as number)):
-            return number > 1
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int() as number)):
+            return number > 1 and name.isupper()
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() as number)):
+            return number > 1 and name.isupper()
         case _:
             return False
 

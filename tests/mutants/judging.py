@@ -23,7 +23,7 @@ _FORK: Final = multiprocessing.get_context("fork")
 _LIBRARIES: Final = ("hypothesis", "aiohttp", "msgspec", "structlog", "yaml", "numpy", "prometheus_client", "rich")
 #: Seconds of tests, as measured, that are asked about one mutant. A mutant that none of them notices counts as not
 #: noticed.
-_ASKED: Final = 60.0
+_ASKED: Final = 30.0
 #: Seconds beyond five times what the tests took: then one of them hangs, and has noticed.
 _PATIENCE: Final = 60.0
 _LOOK: Final = 0.02
