@@ -14,10 +14,7 @@ from tests.mutants.covering import SOURCE, measure
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.faults import Mutant, mutants
 from tests.mutants.judging import Outcome, Verdict, judge
-
-#: Pure rooms, and the shell that decides what is written.
-CORE = "model api demand budgets planning lifecycle disruption reconcile reporting"
-ROOMS = (*CORE.split(), "net", "kube", "engine")
+from tests.mutants.rooms import ROOMS
 
 
 def sample(room: str, each: int, seed: int) -> list[Mutant]:
