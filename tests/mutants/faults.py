@@ -36,20 +36,30 @@ _ARITHMETIC = {
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 
 
-def mutants(path: str, source: str) -> list[Mutant]:
-    """Every mutation of the module; the same list for the same source."""
+def mutants(path: str, source: str) -> Iterator["PossibleMutant"]:
+    """Every mutation of the module, in the same order for the same source."""
     tree = ast.parse(source)
     lines = source.splitlines(keepends=True)
-    found = []
     declared = {id(each) for node in ast.walk(tree) for part in _declarations(node) for each in ast.walk(part)}
     for node in ast.walk(tree):
-        if id(node) in declared:
-            continue
-        for what, changed in _changes(node):
-            text = _replaced(lines, node, changed)
-            if text is not None:
-                found.append(Mutant(path, node.lineno, what, text))
-    return sorted(set(found), key=lambda each: (each.line, each.what, each.source))
+        if id(node) not in declared:
+            for what, changed in _changes(node):
+                yield PossibleMutant(path, lines, node, what, changed)
+
+
+class PossibleMutant(NamedTuple):
+    """A mutation that is not written out yet: there are thousands, and few are sampled."""
+
+    path: str
+    lines: list[str]
+    node: ast.AST
+    what: str
+    changed: ast.AST
+
+    def made(self) -> Mutant | None:
+        """None: the changed source is none."""
+        source = _replaced(self.lines, self.node, self.changed)
+        return None if source is None else Mutant(self.path, self.node.lineno, self.what, source)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
