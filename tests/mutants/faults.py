@@ -101,10 +101,10 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
     """Parts of which a change is no fault.
 
     - How a type is made, not what the program does: class keywords, decorators, annotations, assertions.
-    - What only developers read: `__repr__`, debug logging, and the keys of every log line. That a line is logged at info
-      or above is behaviour.
-    - The number of a module's constant `NAME = number`, when it is above 1: it was chosen, and one more is another choice.
-      What depends on it is tested by the code that uses the name.
+    - What only developers read: `__repr__`, debug logging, and the keys of every log line. That a line is logged at
+      info or above is behaviour.
+    - The number of a module's constant `NAME = number`, when it is above 1: it was chosen, and one more is another
+      choice. What depends on it is tested by the code that uses the name.
     """
     match node:
         case ast.FunctionDef(name="__repr__"):

@@ -284,7 +284,11 @@ def test_an_encoded_chunk_is_no_larger_than_was_foreseen():
         return {60 * rng.randrange(10**8): rng.randrange(1, most) for _ in range(number)}
 
     for parts in (
-        {"entries": {str(uuid.UUID(int=rng.getrandbits(128))): [Interval(rng.randrange(10**9), None, 7)] for _ in range(500)}},
+        {
+            "entries": {
+                str(uuid.UUID(int=rng.getrandbits(128))): [Interval(rng.randrange(10**9), None, 7)] for _ in range(500)
+            }
+        },
         {"minutes": some(500, 10**26)},
         {"ends": some(500, 10**9)},
         {"replaces": tuple(rng.randrange(2**31) for _ in range(500))},

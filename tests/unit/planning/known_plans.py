@@ -69,7 +69,12 @@ def of_packing(seed, *, chooses):
     problem = packing(seed)
     priorities = [n % 2 for n in range(len(problem.counts))] if chooses else None
     found, bound, left = problem.refine(seconds=SECONDS, priorities=priorities)
-    return sum(found.left), round(_dollars(problem.packer.expected(found)), 3), round(_dollars(bound), 3), round(left, 3)
+    return (
+        sum(found.left),
+        round(_dollars(problem.packer.expected(found)), 3),
+        round(_dollars(bound), 3),
+        round(left, 3),
+    )
 
 
 def _dollars(units):

@@ -358,9 +358,7 @@ def test_the_class_of_offers_may_change_its_name():
         sources = {}
         for name, what in classes.items():
             (key,) = source(node_class=name)
-            sources[key] = Source(
-                key=key, capabilities=Capabilities(deliveries=(Delivery.NODE,)), offers=offers[what]
-            )
+            sources[key] = Source(key=key, capabilities=Capabilities(deliveries=(Delivery.NODE,)), offers=offers[what])
         made = candidates(
             sources, [pool(name, node_class=name) for name in classes], [node_class(name) for name in classes], CONTEXT
         )
@@ -379,3 +377,21 @@ def test_candidates_are_made_again_only_for_other_offers():
 
     assert again.candidates is first.candidates
     assert [each.offer.price for each in cheaper.candidates] == [UsdPerHour("0.5"), UsdPerHour("1")]
+
+
+def test_a_machine_whose_node_is_only_not_ready_can_be_powered_on():
+    off = CandidateContext(now=NOW, nodes={"own": node("own", ready=False)})
+
+    assert only(candidates(machines(owned()), [], [], off)).offer.node_name == "own"
+
+
+def test_what_is_learned_of_a_type_holds_from_the_next_plan_on():
+    offers, pools, classes = source(offer("l4")), [pool()], [node_class()]
+    learned = {(SourceKey("gpu", "simulated"), "l4"): Resources.parse({"cpu": "4", "memory": "9Gi", GPU: 1})}
+
+    def cpu(context):
+        return only(candidates(offers, pools, classes, context)).node.allocatable.amount("cpu")
+
+    as_listed = cpu(CONTEXT)
+    assert cpu(CandidateContext(now=NOW, observed=learned)) < as_listed
+    assert cpu(CONTEXT) == as_listed
