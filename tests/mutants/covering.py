@@ -23,7 +23,7 @@ _AT_A_TIME = 8
 
 
 class Covering(NamedTuple):
-    """Of one test file: its tests by path and first line of a block that they run, their seconds, digests of all that."""
+    """Of one test file: its tests by path and first line of a block that they run, their seconds, and digests."""
 
     lines: dict[str, dict[int, list[str]]]
     times: dict[str, float]
