@@ -8,23 +8,22 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from tests.mutants.covering import SOURCE, measure
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.faults import Mutant, mutants
+from tests.mutants.faults import Mutant, PossibleMutant, mutants
 from tests.mutants.judging import Outcome, Verdict, judge
-
-#: Pure rooms, and the shell that decides what is written.
-CORE = "model api demand budgets planning lifecycle disruption reconcile reporting"
-ROOMS = (*CORE.split(), "net", "kube", "engine")
+from tests.mutants.rooms import ROOMS
 
 
 def sample(room: str, each: int, seed: int) -> list[Mutant]:
-    every = []
+    every: list[PossibleMutant] = []
     for path in sorted((SOURCE / "forebay" / room).rglob("*.py")):
         every += mutants(str(path.relative_to(SOURCE)), path.read_text())
-    return random.Random(f"{seed} {room}").sample(every, min(each, len(every)))
+    random.Random(f"{seed} {room}").shuffle(every)
+    return list(islice(filter(None, (possible.made() for possible in every)), each))
 
 
 def main() -> int:

@@ -6,12 +6,14 @@ import os
 import pickle
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.mutants.blocks import Block, block_of, blocks
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -21,7 +23,7 @@ _AT_A_TIME = 8
 
 
 class Covering(NamedTuple):
-    """Of one test file: its tests by path and line of the source, their seconds, and digests of what was measured."""
+    """Of one test file: its tests by path and first line of a block that they run, their seconds, and digests."""
 
     lines: dict[str, dict[int, list[str]]]
     times: dict[str, float]
@@ -41,30 +43,32 @@ class Tests:
                     self._lines[path][line] += tests
 
     def of(self, path: str, line: int) -> list[str]:
-        """Tests that run a line, the quickest first.
+        """Tests that run a line: those of its room's own unit tests first, then of every other test file the quickest,
+        of every file the next, and so on, so that as many subjects as possible are asked in the time there is.
 
         Of a line that runs at import: all that run the module, and the unit tests of its room, because what is only
         declared (a field, a limit) runs in no test.
         """
         lines = self._lines.get(path, {})
-        if line in _inside_functions(path):
-            tests = set(lines.get(line, ()))
+        block = block_of(_blocks(path), line)
+        room = f"tests/unit/{Path(path).parts[1]}/"
+        if block is not None:
+            tests = set(lines.get(block, ()))
         else:
-            room = f"tests/unit/{Path(path).parts[1]}/"
             tests = {each for others in lines.values() for each in others}
             tests |= {each for each in self.times if each.startswith(room)}
-        return sorted(tests, key=lambda name: (self.times.get(name, 0.0), name))
+        turns: Counter[str] = Counter()
+        order: dict[str, tuple[int, float]] = {}
+        for name in sorted(tests, key=lambda name: (self.times.get(name, 0.0), name)):
+            file = name.partition("::")[0]
+            order[name] = (0 if name.startswith(room) else turns[file] + 1, self.times.get(name, 0.0))
+            turns[file] += 1
+        return sorted(order, key=lambda name: (order[name], name))
 
 
 @cache
-def _inside_functions(path: str) -> frozenset[int]:
-    """Lines of the bodies of functions: all others run at import."""
-    functions = (
-        node
-        for node in ast.walk(ast.parse((SOURCE / path).read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    return frozenset(line for each in functions for line in range(each.body[0].lineno, (each.end_lineno or 0) + 1))
+def _blocks(path: str) -> list[Block]:
+    return list(blocks(ast.parse((SOURCE / path).read_text())))
 
 
 def measure(only: Sequence[str], scratch: Path, workers: int, *, as_measured: bool = False) -> Tests:
@@ -101,28 +105,21 @@ def _digest(path: str) -> str:
 
 def _run(files: Sequence[str], scratch: Path) -> dict[str, Covering]:
     scratch.mkdir()
-    data, times = scratch / "coverage", scratch / "times"
-    command = [sys.executable, "-m", "coverage", "run", f"--data-file={data}", "--source=forebay", "-m", "pytest"]
-    command += ["-q", "-p", "no:randomly", "-p", "tests.mutants.contexts", "-m", "not cluster and not kubectl", *files]
-    environment = os.environ | {"MUTANTS_TIMES": str(times), "COVERAGE_CORE": "ctrace"}
-    times.write_text("")
+    measured = scratch / "measured"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "tests.mutants.contexts", "-n", "0"]
+    command += ["-m", "not cluster and not kubectl", *files]
+    environment = os.environ | {"MUTANTS_MEASURED": str(measured)}
     done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode not in {0, 5}:  # 5: all tests of these files are of tiers that are left out
         sys.exit(f"the tests do not pass as they are; mutants would prove nothing:\n{done.stdout[-3000:]}")
-    from coverage import CoverageData
-
-    found = CoverageData(str(data))
-    found.read()
+    run, times = pickle.loads(measured.read_bytes())
     lines: defaultdict[str, dict[str, dict[int, list[str]]]] = defaultdict(dict)
-    for measured in found.measured_files():
-        path = str(Path(measured).relative_to(SOURCE))
-        for line, tests in found.contexts_by_lineno(measured).items():
-            for test in filter(None, tests):
-                lines[test.partition("::")[0]].setdefault(path, {}).setdefault(line, []).append(test)
+    for test, found in run.items():
+        for path, line in found:
+            lines[test.partition("::")[0]].setdefault(path, {}).setdefault(line, []).append(test)
     took: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for each in times.read_text().splitlines():
-        test, _, seconds = each.rpartition(" ")
-        took[test.partition("::")[0]][test] = float(seconds)
+    for test, seconds in times.items():
+        took[test.partition("::")[0]][test] = seconds
     return {
         name: Covering(
             lines[name],

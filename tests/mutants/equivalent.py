@@ -82,10 +82,5 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "sorted -> list",
         "sorted((cap.resources or {}).items()),",
     ): "caps that differ only in the order of their resources are equal",
-    (
-        "forebay/planning/shared_places.py",
-        "6 -> 7",
-        "_TRIED: Final = 6",
-    ): "how many places are compared exactly: one more is no fault",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
 }

@@ -36,20 +36,30 @@ _ARITHMETIC = {
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 
 
-def mutants(path: str, source: str) -> list[Mutant]:
-    """Every mutation of the module; the same list for the same source."""
+def mutants(path: str, source: str) -> Iterator["PossibleMutant"]:
+    """Every mutation of the module, in the same order for the same source."""
     tree = ast.parse(source)
     lines = source.splitlines(keepends=True)
-    found = []
     declared = {id(each) for node in ast.walk(tree) for part in _declarations(node) for each in ast.walk(part)}
     for node in ast.walk(tree):
-        if id(node) in declared:
-            continue
-        for what, changed in _changes(node):
-            text = _replaced(lines, node, changed)
-            if text is not None:
-                found.append(Mutant(path, node.lineno, what, text))
-    return sorted(set(found), key=lambda each: (each.line, each.what, each.source))
+        if id(node) not in declared:
+            for what, changed in _changes(node):
+                yield PossibleMutant(path, lines, node, what, changed)
+
+
+class PossibleMutant(NamedTuple):
+    """A mutation that is not written out yet: there are thousands, and few are sampled."""
+
+    path: str
+    lines: list[str]
+    node: ast.AST
+    what: str
+    changed: ast.AST
+
+    def made(self) -> Mutant | None:
+        """None: the changed source is none."""
+        source = _replaced(self.lines, self.node, self.changed)
+        return None if source is None else Mutant(self.path, self.node.lineno, self.what, source)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -88,8 +98,23 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _declarations(node: ast.AST) -> list[ast.AST]:
-    """Parts that say how a type is made, not what the program does: class keywords, decorators, annotations."""
+    """Parts of which a change is no fault.
+
+    - How a type is made, not what the program does: class keywords, decorators, annotations, assertions.
+    - What only developers read: `__repr__`, debug logging, and the keys of every log line. That a line is logged at
+      info or above is behaviour.
+    - The number of a module's constant `NAME = number`, when it is above 1: it was chosen, and one more is another
+      choice. What depends on it is tested by the code that uses the name.
+    """
     match node:
+        case ast.FunctionDef(name="__repr__"):
+            return [node]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr="debug"))):
+            return [node]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):
+            return [*node.args, *(each.value for each in node.keywords)]
+        case ast.Module():
+            return [each.value for each in node.body if _is_chosen_number(each)]
         case ast.ClassDef():
             return [*node.keywords, *node.decorator_list]
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -103,6 +128,16 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
             return [each.value for each in node.keywords]
         case _:
             return []
+
+
+def _is_chosen_number(node: ast.AST) -> bool:
+    match node:
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int() as number)):
+            return number > 1 and name.isupper()
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() as number)):
+            return number > 1 and name.isupper()
+        case _:
+            return False
 
 
 def _is_text(node: ast.BinOp) -> bool:

@@ -23,7 +23,7 @@ _FORK: Final = multiprocessing.get_context("fork")
 _LIBRARIES: Final = ("hypothesis", "aiohttp", "msgspec", "structlog", "yaml", "numpy", "prometheus_client", "rich")
 #: Seconds of tests, as measured, that are asked about one mutant. A mutant that none of them notices counts as not
 #: noticed.
-_ASKED: Final = 60.0
+_ASKED: Final = 30.0
 #: Seconds beyond five times what the tests took: then one of them hangs, and has noticed.
 _PATIENCE: Final = 60.0
 _LOOK: Final = 0.02
@@ -60,7 +60,7 @@ def judge(
     for name in _LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    trees = [_tree(scratch / f"tree-{number}") for number in range(workers)]
+    trees = [_tree(scratch / f"tree-{number}") for number in range(min(workers, len(chosen)))]
     verdicts: dict[int, Verdict] = {}
     running: dict[int, _Run] = {}
     waiting = list(enumerate(chosen))[::-1]
@@ -90,10 +90,9 @@ def judge(
 
 
 def _tree(path: Path) -> Path:
-    """A copy of the source, compiled: else every process compiles all of it."""
-    shutil.copytree(SOURCE, path, ignore=shutil.ignore_patterns("__pycache__"))
-    compileall.compile_dir(path, quiet=1)
-    return path
+    """A copy of the source with what was compiled of it: else every process compiles all of it."""
+    compileall.compile_dir(SOURCE, quiet=1)
+    return Path(shutil.copytree(SOURCE, path))
 
 
 def _asked(tests: Tests, mutant: Mutant) -> tuple[list[str], float]:

@@ -255,9 +255,9 @@ def _dollars(amount: Fraction, most: int) -> str:
 
 def _decimal(value: Fraction, least: int, most: int, separator: str = "") -> str:
     """Decimal text with `most` decimals (nearest, ties to even), without trailing zeros beyond `least`."""
-    scaled = round(abs(value) * 10**most)
-    whole, fraction = divmod(scaled, 10**most)
+    scaled = round(value * 10**most)
+    whole, fraction = divmod(abs(scaled), 10**most)
     decimals = f"{fraction:0{most}}"
     kept = decimals[:least] + decimals[least:].rstrip("0")
-    sign = "-" if value < 0 and scaled else ""
+    sign = "-" if scaled < 0 else ""
     return f"{sign}{whole:{separator}}.{kept}" if kept else f"{sign}{whole:{separator}}"

@@ -140,7 +140,7 @@ def pod_names(pods: Collection[Pod], most: int = 3) -> str:
     shown, rest = names[:most], len(names) - most
     if rest > 0:
         return f"{', '.join(shown)} and {rest} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
 class ContainerResources(msgspec.Struct, frozen=True):

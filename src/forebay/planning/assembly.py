@@ -34,9 +34,9 @@ class PartialPlan(NamedTuple):
     #: Pods without a node, by pod group.
     left: tuple[int, ...]
     # All three in units of `UsdPerHour`.
-    expected: int = 0
-    score: int = 0
-    bound: int = 0
+    expected: int
+    score: int
+    bound: int
     #: Stock and limits left after all purchases.
     inventory: Inventory | None = None
     #: Pod groups that were cut to keep the topology spread of a zone.
@@ -44,7 +44,7 @@ class PartialPlan(NamedTuple):
 
     @classmethod
     def nothing(cls, counts: Sequence[int]) -> "PartialPlan":
-        return cls((), tuple(counts))
+        return cls((), tuple(counts), 0, 0, 0)
 
     def plus(self, packer: Packer, solved: Solved) -> "PartialPlan":
         """This partial plan with a solution for the pods it had left."""

@@ -136,7 +136,7 @@ class _Rented(msgspec.Struct, frozen=True):
         return (
             self.usual is usual
             and self.observed == observed
-            and (self.source.offers is source.offers or self.source.offers == source.offers)
+            and self.source.offers is source.offers
             and (self.source.enabled, self.source.priority) == (source.enabled, source.priority)
             and self.source.capabilities == source.capabilities
             and self.policy == policy

@@ -168,8 +168,10 @@ def _steps(need: Floats, capacity: Floats, axes: list[int], cells: int) -> tuple
     few = [is_counted(d, need, capacity) for d in axes]
     for d, one_by_one in zip(axes, few, strict=True):
         cells //= int(capacity[d]) + 1 if one_by_one else 1
-    fine = max(int(cells ** (1 / few.count(False))) - 1, 1) if not all(few) else 1
-    steps = [int(capacity[d]) if one_by_one else fine for d, one_by_one in zip(axes, few, strict=True)]
+    steps = [
+        int(capacity[d]) if one_by_one else max(int(cells ** (1 / few.count(False))) - 1, 1)
+        for d, one_by_one in zip(axes, few, strict=True)
+    ]
     scale: Floats = np.array([step / max(float(capacity[d]), 1e-300) for d, step in zip(axes, steps, strict=True)])
     shape = [step + 1 for step in steps]
     # A size beyond the table is as good as the first that does not fit: larger numbers would only overflow.

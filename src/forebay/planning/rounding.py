@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forebay.planning.arrays import Ints, ProblemArrays
+from forebay.planning.arrays import Floats, Ints, ProblemArrays
 from forebay.planning.greedy import Pattern, PatternPurchase, Solution, greedy, move_to_cheaper
 from forebay.planning.linear import Column, Master
 from forebay.planning.pricing import Filler
@@ -25,7 +25,7 @@ def dive(arrays: ProblemArrays, master: Master, filler: Filler, work: Work) -> I
     remaining = demand.copy()
     times: Ints = np.zeros(len(master.columns), dtype=np.int64)
     while remaining.any() and work.left() > 0:
-        for number, count in _columns_to_fix(master, remaining):
+        for number, count in columns_to_fix(master.used, master.columns, remaining):
             times[number] += count
             remaining = np.maximum(remaining - master.columns[number].counts * count, 0)
         arrays.most = np.minimum(most, remaining)
@@ -42,9 +42,8 @@ def dive(arrays: ProblemArrays, master: Master, filler: Filler, work: Work) -> I
     return times
 
 
-def _columns_to_fix(master: Master, remaining: Ints) -> list[tuple[int, int]]:
+def columns_to_fix(used: Floats, columns: Sequence[Column], remaining: Ints) -> list[tuple[int, int]]:
     """(Column, how often) to fix now: at least one, and none that has no pods left to serve."""
-    used = master.used
     whole = np.floor(used + _WHOLE).astype(np.int64)
     parts = used - whole
     order = np.argsort(-parts, kind="stable")
@@ -54,7 +53,7 @@ def _columns_to_fix(master: Master, remaining: Ints) -> list[tuple[int, int]]:
     rest = remaining.copy()
     fixed: list[tuple[int, int]] = []
     for number in np.argsort(-used, kind="stable"):
-        counts = master.columns[number].counts
+        counts = columns[number].counts
         count = min(int(whole[number]), int(np.min(rest[counts > 0] // counts[counts > 0])))
         if not count and whole[number] and not fixed:
             count = 1

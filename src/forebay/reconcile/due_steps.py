@@ -277,8 +277,7 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
 
 def _into_pools(snapshot: Snapshot, adopted: Sequence[Adopt]) -> Iterator[Adopt]:
     """The adoptions, those of owned machines into the pool that would buy them: its `disruption` holds for them too."""
-    if not any(policy_for(each.spec.delivers).adopted_when_found for each in adopted):
-        yield from adopted
+    if not adopted:
         return
     # Neither nodes nor records: the machine is on, and is to be judged as if it were not.
     context = CandidateContext(

@@ -1,8 +1,10 @@
 """Usage, forecast and headroom of a budget."""
 
+from datetime import timedelta
+
 import pytest
 
-from forebay.budgets.assessment import Assessor, QuotaLimits, headroom
+from forebay.budgets.assessment import Assessor, QuotaLimits, earliest_headroom, headroom
 from forebay.budgets.usage import seconds
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -118,3 +120,35 @@ def test_the_forecast_is_of_the_quota_that_is_used_up_first():
     for hours, usd, first in (("100", "4", 2), ("16", "100", 2), ("24", "4", 2), ("16", "10", 2)):
         both = budget(hours=hours, usd=usd)
         assert Assessor().standing(both, account, at(HOUR)).exhausted == at(first * HOUR)
+
+
+def spent(*hours):
+    """Account with a GPU, and a dollar an hour, for each of these hours; a day later they leave the window."""
+    accounts, _, _ = assessed(
+        *(pod(f"at-{hour}", started=hour * HOUR, finished=(hour + 1) * HOUR) for hour in hours), when=20 * HOUR
+    )
+    account = accounts.get(KEY)
+    for hour in hours:
+        account.money.record(f"at-{hour}", T0 + hour * HOUR, T0 + (hour + 1) * HOUR, UsdPerHour("1").units)
+    return account
+
+
+@pytest.mark.parametrize(
+    ("quota", "need", "hour"),
+    [
+        # 1 GPU-hour is used from hour 25 on, and none from hour 28: what is needed may be all that is left.
+        ({"hours": "2"}, {"need": GpuHours.parse(1)}, 25),
+        ({"hours": "2"}, {"need": GpuHours.parse(2)}, 28),
+        ({"hours": "2"}, {"need": GpuHours.parse(5)}, 28),
+        ({"hours": "3"}, {"need": GpuHours.parse(1)}, 20),
+        ({"hours": None, "usd": "2"}, {"need_usd": Usd("1")}, 25),
+        ({"hours": None, "usd": "2"}, {"need_usd": Usd("5")}, 28),
+        # A budget of which all is used has room for nothing, not even for what costs nothing yet.
+        ({"hours": None, "usd": "1"}, {}, 27),
+        ({"hours": "2", "usd": "2"}, {"need": GpuHours.parse(1), "need_usd": Usd("2")}, 28),
+    ],
+)
+def test_room_comes_when_enough_has_left_the_window(quota, need, hour):
+    limits = QuotaLimits.of(budget(**quota).spec.quota)
+    found = earliest_headroom(spent(0, 3), limits, need.pop("need", GpuHours.parse(0)), at(20 * HOUR), **need)
+    assert timedelta(0) <= found - at(hour * HOUR) <= timedelta(seconds=1)

@@ -14,6 +14,7 @@ from forebay.budgets.bill_keys import BillKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import microseconds, seconds
 from forebay.model.quantities import Usd
+from forebay.model.workloads import Phase
 from tests.unit.budgets.factories import DAY, MICRO, START, Store, at, budget, machine, pod
 
 HOUR = 3600
@@ -383,3 +384,16 @@ def test_the_bill_adds_up_to_the_price_whatever_is_seen_and_lost(held, seen, len
     assert it.paid(20_000) <= total
     if not crashed and not launched_for:
         assert it.paid(20_000) == costs.get("ann", Usd.zero())
+
+
+def test_an_end_that_no_status_reports_stays_where_it_was_first_seen_until_one_does():
+    it = Operator()
+    it.update(0, machine())
+    it.see(running_pod("a", 0), 0)
+    for when in (1000, 1500):
+        it.see(running_pod("a", 0, phase=Phase.FAILED), when)
+        it.update(when, machine())
+    assert it.costs(2000)["ann"] == Usd("1.00")
+    it.see(running_pod("a", 0, 1200), 1600)
+    it.update(1600, machine())
+    assert it.costs(2000)["ann"] == Usd("1.20")

@@ -275,3 +275,24 @@ def test_a_run_that_was_never_stored_is_not_ended_for_want_of_its_pod():
     ledger.close_missing(())
     assert set(ledger.running) == {uid(1)}
     assert ledger.intervals(uid(2)) == (Interval(DAY, DAY + 100, 1000),)
+
+
+def test_an_encoded_chunk_is_no_larger_than_was_foreseen():
+    rng = random.Random(1)
+
+    def some(number, most):
+        return {60 * rng.randrange(10**8): rng.randrange(1, most) for _ in range(number)}
+
+    for parts in (
+        {
+            "entries": {
+                str(uuid.UUID(int=rng.getrandbits(128))): [Interval(rng.randrange(10**9), None, 7)] for _ in range(500)
+            }
+        },
+        {"minutes": some(500, 10**26)},
+        {"ends": some(500, 10**9)},
+        {"replaces": tuple(rng.randrange(2**31) for _ in range(500))},
+    ):
+        chunk = Chunk(owner=OWNER, serial=2**40, group=(1, 1), **parts)
+        # More by no more than the compression gains.
+        assert len(encode_chunk(chunk)) <= chunk.size <= 6 * len(encode_chunk(chunk))

@@ -337,3 +337,22 @@ def test_a_job_that_was_suspended_instead_of_an_eviction_is_left_alone():
     running = msgspec.structs.replace(pod(gpus=8, started=0), owner=JOB)
     paused = PausedJob(namespace="default", job=JOB, budget=KEY, since=at(HOUR - 5))
     assert enforced(running, gated=False, paused=[paused]).decisions == ()
+
+
+@pytest.mark.parametrize(("usd", "stopped"), [("30", ["other"]), ("60", [])])
+def test_what_terminating_pods_free_is_enough_only_if_the_dollars_are_as_well(usd, stopped):
+    # In a minute, usage will be back within its quota; dollars do not leave the window so soon.
+    when = 24 * HOUR
+    one = budget(hours="8.1", usd=usd, grace=0, since=at(0))
+    accounts = Accounts()
+    account = accounts.open(one, at(when))
+    for each in (
+        pod("earlier", 8, started=0, finished=HOUR),
+        pod("going", 8, started=when - 60, deleted=at(when + HOUR)),
+        pod("other", 1, started=when - 60),
+    ):
+        accounts.see(each, at(when))
+    account.money.record("machine", seconds(at(when - HOUR)), seconds(at(when)), UsdPerHour("40").units)
+    standing = Assessor().assess([one], accounts, at(when))[KEY]
+    found = enforce(one, account, standing, at(when), since=exceeded_since(one), last_action=None)
+    assert [each.pod.name for each in found.decisions] == stopped

@@ -6,13 +6,14 @@ import pytest
 
 from forebay.budgets.usage import Run, described, from_microseconds, microseconds, run_of, seconds
 from forebay.model.quantities import GpuHours
+from forebay.model.workloads import Phase
 from tests.unit.budgets.factories import START, at, pod
 
 T0 = int(START.timestamp())
 
 
 def ran(*, started, finished=None, created=-100, known=None, seen=1000, **fields):
-    """Start and end of the run in seconds after START, and whether the status says when it ended."""
+    """Start and end of the run in seconds after START."""
     found = run_of(
         pod(started=started, finished=finished, created=at(created), **fields),
         None if known is None else T0 + known,
@@ -59,3 +60,8 @@ def test_amounts_are_described_in_their_unit():
         "1.5 core-h",
         "1.5 example.com/tpu-h",
     ]
+
+
+def test_an_end_is_reported_where_the_status_says_when():
+    assert run_of(pod(started=0, finished=5), None, T0 + 9) == Run(T0, T0 + 5, end_reported=True)
+    assert run_of(pod(started=0, phase=Phase.FAILED), None, T0 + 9) == Run(T0, T0 + 9, end_reported=False)

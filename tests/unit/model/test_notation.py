@@ -229,3 +229,15 @@ def test_sums_and_order_are_those_of_the_numbers(one, other):
     assert (a + b).nano == a.nano + b.nano
     assert (a + b) - b == a
     assert (a < b) is (a.nano < b.nano)
+
+
+def test_a_sum_of_binary_quantities_gets_a_suffix_from_1024_on():
+    half = Quantity.parse("0.5Ki")
+    assert (half + half).canonical() == "1Ki"
+    assert half.canonical() == "512"
+
+
+@pytest.mark.parametrize("exponent", [2**31 - 1, 2**31])
+def test_an_exponent_beyond_32_bits_turns_around_as_in_go(exponent):
+    # From there on it is a very large negative one: the smallest amount there is.
+    assert (Quantity.parse(f"1e{exponent}") == Quantity.parse("1n")) is (exponent >= 2**31)

@@ -347,3 +347,51 @@ def test_pods_that_name_no_architecture_get_amd64():
         assert buys(pods(count), pool()) == ["x86"] * count
         assert buys(pods(count, shape(node_selector={ARCH: "arm64"})), pool()) == ["arm"] * count
         assert buys(pods(count), pool(**asks)) == ["arm"] * count
+
+
+def test_the_class_of_offers_may_change_its_name():
+    # The offers of all classes together stay the same, so that nothing else says that those of `b` are others now.
+    kept = {name: source(offer(name)) for name in ("x", "y")}
+    offers = {name: next(iter(of.values())).offers for name, of in kept.items()}
+
+    def of_classes(**classes):
+        sources = {}
+        for name, what in classes.items():
+            (key,) = source(node_class=name)
+            sources[key] = Source(key=key, capabilities=Capabilities(deliveries=(Delivery.NODE,)), offers=offers[what])
+        made = candidates(
+            sources, [pool(name, node_class=name) for name in classes], [node_class(name) for name in classes], CONTEXT
+        )
+        return {each.source.node_class: each.offer.instance_type for each in made.candidates}
+
+    assert of_classes(a="x", b="y") == {"a": "x", "b": "y"}
+    assert of_classes(b="x", c="y") == {"b": "x", "c": "y"}
+
+
+def test_candidates_are_made_again_only_for_other_offers():
+    offers, pools, classes = source(offer("one"), offer("two")), [pool()], [node_class()]
+    first = candidates(offers, pools, classes, CONTEXT)
+
+    again = candidates(offers, [pool()], [node_class()], CONTEXT)
+    cheaper = candidates(source(offer("one", "0.5"), offer("two")), pools, classes, CONTEXT)
+
+    assert again.candidates is first.candidates
+    assert [each.offer.price for each in cheaper.candidates] == [UsdPerHour("0.5"), UsdPerHour("1")]
+
+
+def test_a_machine_whose_node_is_only_not_ready_can_be_powered_on():
+    off = CandidateContext(now=NOW, nodes={"own": node("own", ready=False)})
+
+    assert only(candidates(machines(owned()), [], [], off)).offer.node_name == "own"
+
+
+def test_what_is_learned_of_a_type_holds_from_the_next_plan_on():
+    offers, pools, classes = source(offer("l4")), [pool()], [node_class()]
+    learned = {(SourceKey("gpu", "simulated"), "l4"): Resources.parse({"cpu": "4", "memory": "9Gi", GPU: 1})}
+
+    def cpu(context):
+        return only(candidates(offers, pools, classes, context)).node.allocatable.amount("cpu")
+
+    as_listed = cpu(CONTEXT)
+    assert cpu(CandidateContext(now=NOW, observed=learned)) < as_listed
+    assert cpu(CONTEXT) == as_listed

@@ -341,3 +341,15 @@ def test_pods_that_share_a_zone_stay_where_they_fit_exactly():
     made = plan(pods(4, together, labels={"app": "a"}), offers, (), Preferences(refine=False))
 
     assert bought(made) == ["cheap"] * 4
+
+
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_a_node_is_asked_for_by_name_beside_pods_that_do_not_care(plain_first):
+    by_name = NodeSelectorTerm(match_fields=(Requirement("metadata.name", LabelOperator.IN, ("rack-2",)),))
+    plain, named = pod(shape(1), name="plain"), pod(shape(1, cpu="2", node_affinity=(by_name,)), name="named")
+    waiting = [plain, named] if plain_first else [named, plain]
+
+    made = plan(waiting, [machine("rack-1", 1), machine("rack-2", 1), machine("rack-3", 1)])
+
+    assert not made.left_out
+    assert {each.pods[0].name: each.candidate.offer.node_name for each in made.purchases}["named"] == "rack-2"

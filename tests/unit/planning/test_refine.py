@@ -2,14 +2,17 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from forebay.model.quantities import UsdPerHour
 from forebay.planning.candidate_groups import Inventory, packing_problem, price_candidates
 from forebay.planning.greedy import Packer, PatternPurchase, Solution, fill_up, greedy, move_to_cheaper
+from forebay.planning.linear import Column
 from forebay.planning.plan import Cap, Preferences
 from forebay.planning.pod_groups import pod_groups
 from forebay.planning.refine import Refinement
+from forebay.planning.rounding import columns_to_fix
 from forebay.planning.solve import resource_bound, solution_rank
 from forebay.planning.work import Work
 from tests.unit.planning.test_planner_work import CASES, offers
@@ -148,3 +151,35 @@ def test_pods_move_to_cheaper_nodes_as_far_as_the_stock_goes():
         ("large", 1),
     ]
     assert [inventory.stock(each.priced) for each in moved.purchases] == [0, 8]
+
+
+PATTERNS = [Column(0, np.array([2, 1])), Column(0, np.array([0, 3])), Column(0, np.array([4, 0]))]
+
+
+def fixed(used, remaining, patterns=PATTERNS):
+    return columns_to_fix(np.array(used), patterns, np.array(remaining))
+
+
+@pytest.mark.parametrize(
+    ("used", "remaining", "expected"),
+    [
+        # Whole nodes are fixed, of fractions the largest, and those that are nearly one node.
+        ([1.0, 1.4, 0.3], [9, 9], [(1, 2), (0, 1)]),
+        ([0.85, 0.9, 0.3], [9, 9], [(1, 1), (0, 1)]),
+        # No more than there are pods for, less those of patterns that were fixed before.
+        ([3.0, 0.0, 2.0], [9, 9], [(0, 3)]),
+        ([2.0, 2.0, 1.0], [8, 5], [(0, 2), (1, 1), (2, 1)]),
+        # A node that is not full is better than none.
+        ([0.1, 0.2, 0.6], [3, 1], [(2, 1)]),
+        ([0.0, 0.0, 1.0], [3, 1], [(2, 1)]),
+    ],
+)
+def test_diving_fixes_what_the_linear_program_is_nearly_sure_of(used, remaining, expected):
+    assert fixed(used, remaining) == expected
+
+
+def test_for_every_hundred_pods_that_wait_one_more_pattern_is_rounded_up():
+    patterns = [Column(0, np.eye(4, dtype=np.int64)[n]) for n in range(4)]
+
+    assert [number for number, _ in fixed([0.4, 0.5, 0.2, 0.3], [75] * 4, patterns)] == [1, 0, 3]
+    assert [number for number, _ in fixed([0.4, 0.5, 0.2, 0.3], [74] * 4, patterns)] == [1, 0]
