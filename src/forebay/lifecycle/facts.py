@@ -80,7 +80,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def source_of(record: GPUInstance) -> SourceKey:
     """The source that the GPUInstance came from."""
-    if record.spec.provisioner_ref is not None:
+    if record.in_instance_group and record.spec.provisioner_ref is not None:
         return SourceKey.of_provisioner(record.spec.provisioner_ref.name, record.spec.provider)
     return SourceKey(record.spec.node_class_name or "", record.spec.provider)
 

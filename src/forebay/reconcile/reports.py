@@ -291,6 +291,9 @@ def _class_served(node_class: GPUNodeClass, snapshot: Snapshot) -> Fact | None:
     """Why a class with working providers serves nobody; None if it has a pool that may use it."""
     name = node_class.metadata.name
     pools = [pool for pool in snapshot.pools if pool.spec.node_class_ref.name == name]
+    references = (each.spec.node_class_ref for each in snapshot.provisioners)
+    if any(each is not None and each.name == name for each in references):
+        return None
     if not pools:
         return Fact("Ready", Truth.FALSE, Reason.NO_NODE_POOL, _NO_POOL.format(name=name))
     refused = [pool_refusal(pool, node_class, snapshot.namespaces, snapshot.rules.namespace) for pool in pools]

@@ -111,7 +111,8 @@ def tick(snapshot: Snapshot) -> TickResult:
         may_launch=not any(isinstance(each, CreateInstance) for each in (*bought.decisions, *static.decisions)),
     )
     # Instance groups: one pass towards the target of each NodeProvisioner.
-    sized = size_groups(snapshot, reservations, grown, with_step, faults)
+    orders = (*bought.decisions, *static.decisions, *scaled_down.steps)
+    sized = size_groups(snapshot, reservations, grown, with_step, faults, orders)
 
     # 8. Enforce: evict or pause pods of exceeded budgets.
     enforced = enforcement(snapshot, budgeting.standings, faults)
@@ -144,7 +145,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *report_pools(snapshot, paused, faults, static.facts),
         *report_classes(snapshot),
         *report_deletions(snapshot),
-        *report_provisioners(snapshot, sized.sizes, faults),
+        *report_provisioners(snapshot, sized.sizes, faults, paused),
         *unreadable_instances(snapshot),
         *budgets.decisions,
         *report_unserved(snapshot),
