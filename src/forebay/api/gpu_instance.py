@@ -271,7 +271,7 @@ class GPUInstance(Object, kw_only=True, frozen=True, dict=True):
         billed = self.status.hourly_price if self.status is not None else None
         return billed if billed is not None else self.spec.hourly_price or 0
 
-    @property
+    @cached_property
     def in_instance_group(self) -> bool:
         """Whether it is a member of an instance group of its provider. One of a NodeProvisioner that was launched from
         a GPUNodeClass is not: Forebay alone knows that group.
