@@ -148,6 +148,10 @@ NODE_CHANGES = {
     "cordons": (200, {"spec": {"unschedulable": True}, "metadata": {"annotations": {"forebay.dev/cordoned": "now"}}}),
     "labels": (200, {"metadata": {"labels": {"forebay.dev/nodepool": "a", "tgp.io/nodepool": "a", "team": "b"}}}),
     "well-known labels": (200, {"metadata": {"labels": {"topology.kubernetes.io/zone": "z"}}}),
+    "a pool's annotations": (
+        200,
+        {"metadata": {"annotations": {"example.com/team": "a", "forebay.dev/annotated": "1"}}},
+    ),
     "reserves": (200, {"spec": {"taints": [*GIVEN, STARTUP]}}),
     "a pool's taint": (200, {"spec": {"taints": [*GIVEN, {"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}}),
     "a startup taint, as it is not ready": (200, {"spec": {"taints": [*GIVEN, {"key": "a", "effect": "NoExecute"}]}}),

@@ -22,6 +22,7 @@ from tests.crash.mortal import Ledger, Life
 from tests.crash.rest import WorldOutcome
 from tests.crash.worlds import Work
 from tests.engine.container_world import VIRTUAL_NODE, BoundContainers, VirtualNode
+from tests.engine.group_world import KIND as NODE_PROVISIONER
 from tests.engine.market_world import clouds, market
 from tests.engine.power_world import SERVER
 from tests.engine.tailnet_world import TailnetMachines, tailnet_of
@@ -162,7 +163,7 @@ class MarketOutcome(WorldOutcome):
         starts, changes = 1 + len(self.ledger.died), len(self.scenario.later)
         faults = 8 * self.ledger.faults
         kube = 30 * starts + 20 * markets + 75 * records + 60 * changes * markets + faults
-        if any(each.groups for each in self.cloud.markets.values()):
+        if self.cloud.store.list(self.cloud.store.kinds.named(*NODE_PROVISIONER)):
             # A NodeProvisioner reports each change of its sizes, and its nodes are labelled, tainted and untainted.
             kube += 15 * records + 20 * starts
         if self.tailnet is not None:

@@ -1,4 +1,4 @@
-"""A market with instance groups, and a NodeProvisioner that sizes them."""
+"""A market with instance groups or without, and a NodeProvisioner that sizes them."""
 
 from forebay.embedded.api.kinds import NODE_KIND
 
@@ -10,6 +10,18 @@ def provision(cloud, name="pool", groups=("group",), at="alpha", **spec):
     provider = {"name": "simulated", "endpoint": f"http://{at}"}
     spec = {"existingInstanceGroupNames": list(groups), "provider": provider, "scaleDownDelay": "10m", **spec}
     return cloud.store.create(kind, {"metadata": {"name": name}, "spec": spec})
+
+
+def rent(cloud, name="pool", *, of="alpha", node_class=None, **spec):
+    """A GPUNodeClass of the market's name, and a NodeProvisioner that rents by it, as a group of Forebay's own."""
+    cloud.node_class(of, **(node_class or {}))
+    return provisioner(cloud, name, of=of, **spec)
+
+
+def provisioner(cloud, name="pool", *, of="alpha", provider=None, **spec):
+    provider = provider or {"name": "simulated", "instanceType": "a3.8x"}
+    spec = {"nodeClassRef": {"name": of}, "provider": provider, "scaleDownDelay": "10m", **spec}
+    return cloud.store.create(cloud.store.kinds.named(*KIND), {"metadata": {"name": name}, "spec": spec})
 
 
 def change(cloud, name="pool", **spec):

@@ -41,6 +41,11 @@ class Cloud:
         self.store.subscribe(kind, lambda change: self.records.update({change.new["metadata"]["uid"]: change.new}))
 
     def pool(self, market, *, disruption=None, **spec):
+        self.node_class(market, **spec)
+        pool = {"nodeClassRef": {"name": market}, "disruption": disruption or {"consolidateAfter": "30s"}}
+        self._create("GPUNodePool", {"name": market, "namespace": "kube-system"}, pool)
+
+    def node_class(self, market, **spec):
         entry = {"name": "simulated", "endpoint": f"http://{market}"}
         server = self.markets[market]
         if isinstance(server, ConformanceServer):
@@ -51,8 +56,6 @@ class Cloud:
                 "credentialsRef": {"name": market, "key": "api-key"},
             }
         self._create("GPUNodeClass", {"name": market}, {"providers": [entry], **spec})
-        pool = {"nodeClassRef": {"name": market}, "disruption": disruption or {"consolidateAfter": "30s"}}
-        self._create("GPUNodePool", {"name": market, "namespace": "kube-system"}, pool)
 
     def _create(self, kind, metadata, spec):
         found = self.store.kinds.named("forebay.dev/v1alpha1", kind)

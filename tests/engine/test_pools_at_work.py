@@ -80,3 +80,24 @@ async def test_pods_that_must_not_be_disrupted_keep_a_drifted_node():
         change_labels(cloud, tier="new")
         await asyncio.sleep(1200)
         assert serving(cloud) == {old}
+
+
+async def test_nodes_get_the_annotations_of_their_pool_once_and_people_may_change_them():
+    notes = {"example.com/team": "vision", "example.com/rack": "7"}
+    async with clouds(market("alpha", SKU)) as cloud:
+        cloud.pool("alpha")
+        pool = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        template = {"metadata": {"annotations": notes}}
+        cloud.world.change(pool, "alpha", lambda each: each["spec"].update(template=template), "kube-system")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("train", 4, runs="600s")
+            await until(lambda: cloud.world.phase("train") == "Running")
+            name = cloud.world.where("train")
+            found = cloud.world.node(name)["metadata"]["annotations"]
+            assert {key: found.get(key) for key in notes} == notes
+            cloud.world.change(
+                kinds.NODE_KIND, name, lambda each: each["metadata"]["annotations"].update({"example.com/rack": "8"})
+            )
+            await asyncio.sleep(120)
+            assert cloud.world.node(name)["metadata"]["annotations"]["example.com/rack"] == "8"

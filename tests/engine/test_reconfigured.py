@@ -136,6 +136,13 @@ async def test_a_pool_that_is_replaced_keeps_its_machines_and_their_pods():
         assert "was deleted" not in world.record("first")["status"]["message"]
 
 
+def deleted_pools(world):
+    """What the class tells of machines whose pool was deleted."""
+    node_class = world.store.get(world.store.kinds.named("forebay.dev/v1alpha1", "GPUNodeClass"), None, "owned")
+    (found,) = [each for each in node_class["status"]["conditions"] if each["type"] == "PoolsDeleted"]
+    return f"{found['status']}: {found['message']}"
+
+
 async def test_machines_of_a_deleted_pool_go_after_a_while_and_come_back_with_it():
     async with lab(FIRST) as world, operator(world, machines=()):
         create_class(world, "owned", world.configured())
@@ -146,12 +153,17 @@ async def test_machines_of_a_deleted_pool_go_after_a_while_and_come_back_with_it
         world.store.create(kinds.DISRUPTION_BUDGET_KIND, {"metadata": named, "spec": budget})
         await asyncio.sleep(90)
         delete_pool(world)
-        await asyncio.sleep(400)
+        await asyncio.sleep(60)
+        assert "default/train; drained and powered off from" in deleted_pools(world)
+        await asyncio.sleep(340)
         assert world.state("first") == "Draining"
+        blocked = "blocked: PodDisruptionBudget default/train lets 0 of its pods be evicted now"
+        assert blocked in deleted_pools(world), "the class says what keeps the machine of a deleted pool"
         create_pool(world)
         await asyncio.sleep(60)
         assert world.state("first") == "Ready"
         assert not world.is_cordoned("first")
+        assert deleted_pools(world) == "False: No machine of a deleted GPUNodePool is left."
         delete_pool(world)
         world.store.delete(kinds.DISRUPTION_BUDGET_KIND, "default", "train")
         await asyncio.sleep(600)

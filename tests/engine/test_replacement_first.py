@@ -2,10 +2,12 @@
 
 import asyncio
 
+from forebay.embedded.api import kinds
 from forebay.simulate.market_goods import Sku
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.serving_pool import SKU, change_labels, drained, replacing, served, serving
 from tests.engine.test_markets import until
+from tests.engine.test_startup_taint import startup_taints
 from tests.engine.test_static_capacity import change, ready
 
 
@@ -119,3 +121,43 @@ async def test_a_machine_that_is_taken_back_before_a_replacement_is_ready_is_dra
         cloud.markets["alpha"].reclaim(instance, notice=240)
         await until(lambda: cloud.world.state(old) in {"Draining", "Terminating"}, 200)
         await until(lambda: serving(cloud) and old not in serving(cloud), 600)
+
+
+async def test_a_replacement_is_kept_for_the_pods_that_move_to_it_and_others_get_a_machine_of_their_own():
+    async with served() as (cloud, old):
+        change_labels(cloud, tier="new")
+        await until(lambda: len(cloud.running) == 2, 30)
+        (new,) = set(cloud.world.states()) - {old}
+        await asyncio.sleep(30)
+        # As large as the replacement, which is Ready half a minute before the machine that is bought for this one.
+        cloud.world.pod("other", 4, runs=None)
+        gaps = []
+        watching = asyncio.create_task(watch(cloud, gaps))
+        await until(lambda: serving(cloud) == {new})
+        watching.cancel()
+        assert len(gaps) < 20, "the time of an eviction, not of a boot"
+        await until(lambda: cloud.world.phase("other") == "Running")
+        assert cloud.world.where("other") not in {old, new}
+        await until(lambda: not startup_taints(cloud.world, new))
+        await until(lambda: cloud.world.state(old) == "Gone")
+        await asyncio.sleep(600)
+        assert len(cloud.running) == 2
+
+
+async def test_a_replacement_is_kept_while_a_disruption_budget_holds_its_pods_back_and_opened_when_they_have_come():
+    async with served() as (cloud, old):
+        budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "serve"}}}
+        named = {"name": "serve", "namespace": "default"}
+        cloud.store.create(kinds.DISRUPTION_BUDGET_KIND, {"metadata": named, "spec": budget})
+        change_labels(cloud, tier="new")
+        await until(lambda: len(cloud.running) == 2, 30)
+        (new,) = set(cloud.world.states()) - {old}
+        await until(lambda: cloud.world.state(old) == "Draining")
+        cloud.world.pod("other", 1, runs=None)
+        await asyncio.sleep(900)
+        assert (serving(cloud), cloud.world.phase("other")) == ({old}, "Running")
+        assert cloud.world.where("other") not in {old, new}
+        assert startup_taints(cloud.world, new), "fifteen minutes later it is still kept for them"
+        cloud.store.delete(kinds.DISRUPTION_BUDGET_KIND, "default", "serve")
+        await until(lambda: serving(cloud) == {new})
+        await until(lambda: not startup_taints(cloud.world, new))

@@ -42,7 +42,7 @@ class ProvisionerRef(Part, frozen=True, kw_only=True):
     name: ObjectName
     """Name of the NodeProvisioner."""
     group: ShortText | None = None
-    """The instance group of which it is a member."""
+    """The instance group of which it is a member; of a machine that was launched from a GPUNodeClass, where it is."""
 
 
 class ReplacedInstance(Part, frozen=True, kw_only=True):
@@ -270,6 +270,13 @@ class GPUInstance(Object, kw_only=True, frozen=True, dict=True):
         """Price of an hour while it is there: as it is billed, or else as it was ordered."""
         billed = self.status.hourly_price if self.status is not None else None
         return billed if billed is not None else self.spec.hourly_price or 0
+
+    @cached_property
+    def in_instance_group(self) -> bool:
+        """Whether it is a member of an instance group of its provider. One of a NodeProvisioner that was launched from
+        a GPUNodeClass is not: Forebay alone knows that group.
+        """
+        return self.spec.provisioner_ref is not None and self.spec.node_class_name is None
 
     @property
     def billing(self) -> Billing:

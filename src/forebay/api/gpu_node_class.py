@@ -177,8 +177,8 @@ class GPUAvailability(Part, frozen=True, kw_only=True):
 
 
 class GPUNodeClassStatus(Observed, frozen=True, kw_only=True):
-    """What Forebay sees. Conditions: Ready, ProviderValidation, DeletionBlocked, JoinRestricted, and one such as
-    RunpodReady for each provider.
+    """What Forebay sees. Conditions: Ready, ProviderValidation, DeletionBlocked, PoolsDeleted, JoinRestricted, and one
+    such as RunpodReady for each provider.
     """
 
     active_nodes: Count | None = None

@@ -16,6 +16,7 @@ from forebay.api.parts import (
     NodeRequirement,
     Observed,
     Part,
+    PoolAnnotations,
     PoolLabels,
     PoolTaints,
     Selector,
@@ -30,10 +31,8 @@ class NodeMetadata(Part, frozen=True, kw_only=True):
 
     labels: PoolLabels = field(default_factory=dict)
     """Labels of the nodes. Labels under kubernetes.io/ and k8s.io/ are refused: they belong to the cluster."""
-    annotations: Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)] = field(
-        default_factory=dict
-    )
-    """Annotations of the nodes."""
+    annotations: PoolAnnotations = field(default_factory=dict)
+    """Annotations of the nodes, written when they have registered. Those of Kubernetes' own domains are refused."""
 
 
 class NodeSpec(Part, frozen=True, kw_only=True):

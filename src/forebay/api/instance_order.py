@@ -62,6 +62,10 @@ class PlannedNode(Part, frozen=True, kw_only=True):
     """Taints of the node until it is ready."""
     allocatable: Figures = field(default_factory=dict)
     """Resources that pods can use."""
+    annotations: Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)] = field(
+        default_factory=dict
+    )
+    """Annotations that the node gets when it has registered."""
 
 
 _Text = Annotated[str, Meta(max_length=4096)]

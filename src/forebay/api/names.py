@@ -62,6 +62,8 @@ OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
 OUT_OF_SERVICE_VALUE: Final = "forebay"
 #: Annotation on a node that Forebay cordoned (the value is since when): Forebay uncordons no other node.
 CORDONED_ANNOTATION: Final = "forebay.dev/cordoned"
+#: Annotation on a node that Forebay gave the annotations of its pool; the value is a digest of these.
+ANNOTATED_ANNOTATION: Final = "forebay.dev/annotated"
 #: Annotation of people on a Node or GPUInstance: Forebay neither powers the machine on or off nor drains it. The value
 #: may say why; with "false" the annotation has no effect.
 MAINTENANCE_ANNOTATION: Final = "forebay.dev/maintenance"

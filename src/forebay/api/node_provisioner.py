@@ -1,4 +1,4 @@
-"""NodeProvisioner: keeps existing instance groups at a target utilisation."""
+"""NodeProvisioner: keeps instance groups, or machines that Forebay rents one by one, at a target utilisation."""
 
 from typing import Annotated, ClassVar
 
@@ -6,23 +6,27 @@ from msgspec import Meta, field
 
 from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition_column
 from forebay.api.meta import Object
-from forebay.api.parts import Observed, Part, SecretKeyRef
+from forebay.api.parts import NodeClassRef, Observed, Part, PoolLabels, PoolTaints, SecretKeyRef
 from forebay.api.providers import ProviderName
 from forebay.api.rules import AS_SET, ATOMIC_LIST, INT32, RefusalCause, ValidationRule, checked, immutable
 from forebay.api.values import Count, Duration, PositiveCount, ShortText, Url
 
 
 class GroupProvider(Part, frozen=True, kw_only=True):
-    """The cloud in which the instance groups are."""
+    """The cloud in which the nodes are."""
 
     name: Annotated[
         ProviderName, checked(immutable("the provider cannot be changed: create another NodeProvisioner instead"))
     ]
-    """Which provider: one with instance groups that can be resized."""
+    """Which provider: one with instance groups that can be resized; or, with nodeClassRef, any provider of that class
+    that rents machines."""
+    instance_type: ShortText | None = None
+    """With nodeClassRef: the machine type of the nodes, by the provider's own name."""
     project: ShortText | None = None
     """Project of the instance groups. Default: the project of the credentials."""
     location: ShortText | None = None
-    """Zone or region of the instance groups, such as us-central1-a."""
+    """Zone or region of the instance groups, such as us-central1-a. With nodeClassRef: the only zone or region to rent
+    in. Default there: all that the class allows, the cheapest first."""
     credentials_ref: SecretKeyRef | None = None
     """Service account key in JSON. Default: the identity of Forebay's own ServiceAccount."""
     endpoint: Url | None = None
@@ -33,9 +37,37 @@ class GroupProvider(Part, frozen=True, kw_only=True):
 
 
 class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
-    """Which instance groups, and how full they should be."""
+    """Which nodes, and how full they should be."""
 
     rules: ClassVar = (
+        ValidationRule(
+            "has(self.existingInstanceGroupNames) != has(self.nodeClassRef)",
+            "set existingInstanceGroupNames, whose groups Forebay sizes, or nodeClassRef, by which Forebay rents"
+            " machines as a group of its own",
+            reason=RefusalCause.REQUIRED,
+            field_path=".existingInstanceGroupNames",
+        ),
+        ValidationRule(
+            "has(self.nodeClassRef) == has(self.provider.instanceType)",
+            "nodeClassRef and provider.instanceType belong together: set both or neither",
+            reason=RefusalCause.REQUIRED,
+            field_path=".provider.instanceType",
+        ),
+        ValidationRule(
+            "!has(self.nodeClassRef) || !(has(self.instanceTemplate) || has(self.provider.project)"
+            " || has(self.provider.credentialsRef) || has(self.provider.endpoint) || has(self.provider.runDuration))",
+            "with nodeClassRef, the GPUNodeClass says how machines are rented: remove instanceTemplate, and project,"
+            " credentialsRef, endpoint and runDuration of the provider",
+            reason=RefusalCause.FORBIDDEN,
+            field_path=".provider",
+        ),
+        ValidationRule(
+            "has(self.nodeClassRef) || !(has(self.labels) || has(self.taints))",
+            "labels and taints need nodeClassRef: the instance template says which ones the nodes of an existing group"
+            " have",
+            reason=RefusalCause.FORBIDDEN,
+            field_path=".labels",
+        ),
         ValidationRule(
             "has(self.minGPUUtilizationPercent) || has(self.minUnutilizedGPUNodes)",
             "set minGPUUtilizationPercent, minUnutilizedGPUNodes or both: they decide the size of the group",
@@ -55,10 +87,17 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
         ),
     )
 
-    existing_instance_group_names: Annotated[tuple[ShortText, ...], Meta(min_length=1, max_length=16), AS_SET]
+    existing_instance_group_names: Annotated[tuple[ShortText, ...], Meta(min_length=1, max_length=16), AS_SET] = ()
     """Instance groups that this NodeProvisioner sizes. They must exist, unless instanceTemplate is set. Forebay gives
     their nodes the label nodeprovisioner.compute.baseten.co/provisioner-name with the name of this NodeProvisioner,
     where they lack it."""
+    node_class_ref: NodeClassRef | None = None
+    """In place of instance groups of the provider: Forebay rents the nodes one by one, by names of its own, as this
+    GPUNodeClass says: its entry of the provider, how machines join, requirements, limits and tags."""
+    labels: PoolLabels = field(default_factory=dict)
+    """With nodeClassRef: labels of the nodes."""
+    taints: PoolTaints = ()
+    """With nodeClassRef: taints of the nodes."""
     min_gpu_utilization_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = field(
         name="minGPUUtilizationPercent", default=None
     )
@@ -82,7 +121,7 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
     nodes in use, may be evicted by their PodDisruptionBudgets and lose no work by it, and where the groups then need
     one node less. One node at a time, scaleDownDelay apart."""
     provider: GroupProvider
-    """Where the instance groups are."""
+    """Where the nodes are."""
 
 
 class NodeProvisionerStatus(Observed, frozen=True, kw_only=True):
@@ -105,8 +144,9 @@ class NodeProvisionerStatus(Observed, frozen=True, kw_only=True):
 
 
 class NodeProvisioner(Object, kw_only=True, frozen=True):
-    """A NodeProvisioner sizes instance groups that exist already, so that enough of their GPU nodes are in use and
-    enough are kept ready. Its name is the value of the node label nodeprovisioner.compute.baseten.co/provisioner-name.
+    """A NodeProvisioner sizes instance groups that exist already, or machines that Forebay rents as a group, so that
+    enough of their GPU nodes are in use and enough are kept ready. Its name is the value of the node label
+    nodeprovisioner.compute.baseten.co/provisioner-name.
     """
 
     rules: ClassVar = (

@@ -214,6 +214,20 @@ _NOT_THE_CLUSTERS = ValidationRule(
     "labels under kubernetes.io/, k8s.io/ and the domains below these belong to the cluster: choose another key",
     reason=RefusalCause.FORBIDDEN,
 )
+#: Annotations that a GPUNodePool gives its nodes.
+PoolAnnotations = Annotated[
+    dict[str, Annotated[str, Meta(max_length=4096)]],
+    Meta(max_length=64),
+    checked(
+        ValidationRule(_LABEL_KEYS.rule, "keys must be those of annotations, such as team or example.com/team"),
+        ValidationRule(
+            f"self.all(k, !k.startsWith('{GROUP}/') && !k.matches('{KUBERNETES_DOMAINS}'))",
+            f"annotations under {GROUP}/, kubernetes.io/, k8s.io/ and the domains below these have a meaning for "
+            "Forebay and the cluster: choose another key",
+            reason=RefusalCause.FORBIDDEN,
+        ),
+    ),
+]
 NodeLabels = Annotated[dict[str, LabelValue], Meta(max_length=64), checked(_LABEL_KEYS, _NOT_OURS)]
 #: Labels that a GPUNodePool gives its nodes. Any team may write pools, and a cluster trusts labels of its own domains.
 PoolLabels = Annotated[dict[str, LabelValue], Meta(max_length=64), checked(_LABEL_KEYS, _NOT_OURS, _NOT_THE_CLUSTERS)]

@@ -1,6 +1,7 @@
 """Replacements: GPUInstances that were launched to take the pods of others, which are drained when these are Ready."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +17,9 @@ REPLACEMENT: Final = "Replacement"
 #: Condition of a GPUInstance whose pods fit on other nodes or on a cheaper one, and since when.
 UNDERUTILIZED: Final = "Underutilized"
 
+#: Characters that Kubernetes adds to a generated name.
+_RANDOM_END: Final = 5
+_EMPTIED: Final = frozenset({InstanceState.TERMINATING, InstanceState.GONE})
 _PLACED: Final = frozenset({InstanceState.READY, InstanceState.DRAINING})
 
 
@@ -57,6 +61,51 @@ def replaced(records: Iterable[GPUInstance]) -> tuple[Replaced, ...]:
         for reference in each.spec.replaces
         if (old := by_uid.get(reference.uid)) is not None and is_to_be_replaced(old)
     )
+
+
+def expected_pods(
+    records: Iterable[GPUInstance], pods_by_node: Mapping[str, Collection[Pod]]
+) -> dict[str, tuple[Pod, ...]]:
+    """By UID of a replacement, the pods that it was launched for and that are still on the replaced nodes.
+
+    A replacement whose pods are just leaving has an entry, though it may be empty.
+    """
+    found: dict[str, tuple[Pod, ...]] = {}
+    for old, new in replaced(records):
+        planned = {pod.uid for pod in new.spec.pods}
+        there = tuple(pod for pod in pods_by_node.get(old.node_name or "", ()) if pod.uid in planned)
+        if there or (planned and old.state is InstanceState.DRAINING):
+            found[new.uid] = (*found.get(new.uid, ()), *there)
+    return found
+
+
+def moved_at(record: GPUInstance, records: Mapping[str, GPUInstance]) -> datetime | None:
+    """When the last node that the replacement stands for was empty; None where it replaces none, or none is so far.
+
+    `records` are all GPUInstances, by UID.
+    """
+    gone = (records.get(each.uid) for each in record.spec.replaces)
+    ends = (old.status.since for old in gone if old is not None and old.status is not None and old.state in _EMPTIED)
+    return max((each for each in ends if each is not None), default=None)
+
+
+def succeeds(pod: Pod, record: GPUInstance) -> bool:
+    """Whether the pod takes the place of one that a replacement was launched for: its controller created it with the
+    same name, or with the same name but for the random end.
+    """
+    if not record.spec.replaces or pod.owner is None:
+        return False
+    stem = _stem(pod.name)
+    return any(
+        each.namespace == pod.namespace and (each.name == pod.name or (stem and _stem(each.name) == stem))
+        for each in record.spec.pods
+    )
+
+
+def _stem(name: str) -> str:
+    """What a controller names all its pods after; "" where the name has no random end."""
+    stem, _, end = name.rpartition("-")
+    return stem if len(end) == _RANDOM_END else ""
 
 
 def without_promised(

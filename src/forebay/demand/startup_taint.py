@@ -5,7 +5,8 @@ Otherwise the scheduler would scatter small pods over nodes that large pods need
 owned machine, whose Node object stays while it is off, has it put there before it is powered on. Any other node gets it
 on sight. While the machine boots, its planned pods get a toleration for exactly that value. kube-scheduler then binds
 them as soon as the GPUs are allocatable, and tries nobody else there. The taint goes when they are bound, or
-`STARTUP_TAINT_TTL` after the node could take them.
+`STARTUP_TAINT_TTL` after the node could take them. A replacement stays reserved until the pods of the node that it
+replaces have left that: whatever their controllers create in their place gets the toleration.
 
 Everything follows from the cluster: a process that dies at any point is continued by the next.
 """
@@ -23,6 +24,7 @@ from forebay.demand.co_location import has_anti_affinity, violates_anti_affinity
 from forebay.demand.free_capacity import Port
 from forebay.demand.initialization import has_a_gpu
 from forebay.demand.planned_pods import is_leaving
+from forebay.demand.replacements import expected_pods, moved_at, succeeds
 from forebay.demand.reservation import service_order
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
@@ -99,6 +101,8 @@ def startup_taints(
     full: list[OpenNode] = []
     any_reserved = False
     reserved = {node.name for node in tainted}
+    expected = expected_pods(records, pods_by_node or {}) if tainted else {}
+    by_uid = {record.uid: record for record in records} if tainted else {}
     for record in records:
         booting = record.state in _BOOTING
         launched_next = record.metadata.name in to_launch
@@ -111,11 +115,16 @@ def startup_taints(
         if not (waiting or present):
             continue
         planned = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting]
+        if record.spec.replaces:
+            planned += (pod for pod in waiting.values() if succeeds(pod, record))
         if record.state is InstanceState.READY and node is not None:
             room = _RemainingCapacity(node, used, ports, pods_by_node)
             planned = [pod for pod in sorted(planned, key=service_order) if room.add_if_fits(pod)]
             awaited = any(pod.uid not in intolerant for pod in planned)
-            if not awaited or now >= _reserved_until(record, now):
+            if record.uid in expected:
+                # Kept for pods that are still on the node which it replaces, however long they take to leave.
+                any_reserved = True
+            elif not awaited or now >= _reserved_until(record, now, moved_at(record, by_uid)):
                 of_use = awaited or int(room.free.gpus()) > 0
                 (found if of_use else full).append(OpenNode(node=node))
                 continue
@@ -134,12 +143,16 @@ def next_taint_change(records: Iterable[GPUInstance], tainted: Collection[Node],
     """Earliest time at which one of the nodes with a startup taint is opened because time has passed."""
     ends: list[datetime] = []
     nodes = {node.name: node for node in tainted}
-    for record in records if nodes else ():
+    records = tuple(records) if nodes else ()
+    by_uid = {record.uid: record for record in records}
+    for record in records:
         node = nodes.get(record.node_name or "")
         if node is not None and record.state in _UP:
             ready_since = node.ready_since or now
             ends.append(
-                _reserved_until(record, now) if record.state is InstanceState.READY else ready_since + GPUS_AWAITED
+                _reserved_until(record, now, moved_at(record, by_uid))
+                if record.state is InstanceState.READY
+                else ready_since + GPUS_AWAITED
             )
     return min((end for end in ends if end > now), default=None)
 
@@ -185,9 +198,10 @@ def _others(record: GPUInstance, node: Node) -> tuple[Taint, ...]:
     )
 
 
-def _reserved_until(record: GPUInstance, now: datetime) -> datetime:
-    since = record.status.since if record.status is not None else None
-    return (since or now) + STARTUP_TAINT_TTL
+def _reserved_until(record: GPUInstance, now: datetime, moved: datetime | None) -> datetime:
+    """`moved`: when the pods of a replacement had left the node before."""
+    since = (record.status.since if record.status is not None else None) or now
+    return (since if moved is None else max(since, moved)) + STARTUP_TAINT_TTL
 
 
 class _RemainingCapacity:

@@ -234,9 +234,14 @@ WRITE_RULES: Final = (
     ),
     WriteRule((*JOBS, *OWN_KINDS), _map_changes("labels", _OURS, _OURS, _OURS), f"change labels under {GROUP}/"),
     WriteRule(
-        (*NODES, *PODS, *POD_STATUS, *JOBS, *OWN_KINDS),
+        (*PODS, *POD_STATUS, *JOBS, *OWN_KINDS),
         _map_changes("annotations", _OWN_ANNOTATION, _OWN_ANNOTATION, _OWN_ANNOTATION),
         f"change annotations under {GROUP}/, {', '.join(_OWN_ANNOTATIONS)}",
+    ),
+    WriteRule(
+        NODES,
+        _map_changes("annotations", f"(!k.matches('{KUBERNETES_DOMAINS}'))", _OWN_ANNOTATION, _OWN_ANNOTATION),
+        f"add annotations to nodes (none of kubernetes.io and k8s.io) and change those under {GROUP}/",
     ),
     WriteRule(
         (*NODES, *PODS, *POD_STATUS, *JOBS, *OWN_KINDS), _same("metadata.ownerReferences"), "read owner references"

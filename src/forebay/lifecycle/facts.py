@@ -80,9 +80,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def source_of(record: GPUInstance) -> SourceKey:
     """The source that the GPUInstance came from."""
-    if record.spec.provisioner_ref is not None:
-        return SourceKey.of_provisioner(record.spec.provisioner_ref.name, record.spec.provider)
-    return SourceKey(record.spec.node_class_name or "", record.spec.provider)
+    spec = record.spec
+    if spec.provisioner_ref is not None and record.in_instance_group:
+        return SourceKey.of_provisioner(spec.provisioner_ref.name, spec.provider)
+    return SourceKey(spec.node_class_name or "", spec.provider)
 
 
 def machine_sources(sources: Mapping[SourceKey, Source]) -> dict[str, SourceKey]:

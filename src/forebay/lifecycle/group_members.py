@@ -40,7 +40,7 @@ def unrecorded_members(
     provisioner: NodeProvisioner, source: Source, records: Iterable[GPUInstance]
 ) -> tuple[Instance, ...]:
     """Listed members of the provisioner's groups that have no record, without those that are being deleted."""
-    if source.listing is None:
+    if source.listing is None or provisioner.spec.node_class_ref is not None:
         return ()
     known = {instance_id(each) for each in members_of(provisioner.metadata.name, records)}
     return tuple(
@@ -160,7 +160,7 @@ def _record_name(member: str, identity: str, records: Mapping[str, GPUInstance])
 
 def recreated(ctx: RuleContext) -> WriteStatus | None:
     """Follows a member whose machine its group has replaced under the same name."""
-    if ctx.record.spec.provisioner_ref is None or ctx.status.state in {None, InstanceState.TERMINATING}:
+    if not ctx.record.in_instance_group or ctx.status.state in {None, InstanceState.TERMINATING}:
         return None
     seen = presence_of(ctx.facts)
     instance = seen.instances[0] if seen.present else None

@@ -47,13 +47,13 @@ def reclaimed(ctx: RuleContext, seen: Presence) -> RuleResult:
 
 def _others_ordered(ctx: RuleContext) -> bool:
     """Whether somebody else has asked the group for this member: its group goes on trying, and Forebay lets it."""
-    return ctx.record.spec.provisioner_ref is not None and not ctx.status.attempt
+    return ctx.record.in_instance_group and not ctx.status.attempt
 
 
 def _member_failure_scope(ctx: RuleContext) -> FailureScope | None:
     """What the failure of a group's member speaks against, where its group says why it could not be created."""
     reference, listing = ctx.record.spec.provisioner_ref, ctx.facts.listing
-    if reference is None or listing is None:
+    if reference is None or listing is None or not ctx.record.in_instance_group:
         return None
     name = (instance_id(ctx.record) or "").rpartition("/")[2]
     failures = (group.failures for group in listing.found.groups if group.name == reference.group)
@@ -70,7 +70,8 @@ def reclaim_due(ctx: RuleContext, seen: Presence) -> datetime | None:
 def _drain_at(ctx: RuleContext, reclaim_at: datetime) -> datetime | None:
     """When a node in service has to be drained; None where that is now. A group replaces its members itself."""
     at = reclaim_at - TIME_TO_DRAIN
-    serves = ctx.status.state is InstanceState.READY and ctx.facts.policy.joins_as_new_node
+    replaced_first = ctx.facts.policy.joins_as_new_node and ctx.record.spec.provisioner_ref is None
+    serves = ctx.status.state is InstanceState.READY and replaced_first
     return at if serves and ctx.now < at else None
 
 

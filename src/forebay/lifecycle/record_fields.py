@@ -48,12 +48,13 @@ def billing_terms(billing: Billing) -> BillingTerms | None:
     )
 
 
-def planned_node(
+def planned_node(  # noqa: PLR0917 (each is a part of the record)
     name: str,
     labels: Mapping[str, str],
     taints: Iterable[Taint],
     allocatable: Resources,
     startup_taints: Taints = (),
+    annotations: Mapping[str, str] | None = None,
 ) -> PlannedNode:
     return PlannedNode(
         name=name,
@@ -63,6 +64,7 @@ def planned_node(
         ),
         startup_taints=startup_taints,
         allocatable=figures(allocatable),
+        annotations=dict(annotations or {}),
     )
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from forebay.api.gpu_instance import InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.parts import Truth
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.rule import RuleContext
@@ -13,9 +13,9 @@ from forebay.lifecycle.wording import terminated
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 
-#: A pool that was deleted has this long to come back before its machines are drained.
+#: A pool or NodeProvisioner that was deleted has this long to come back before its machines are drained.
 POOL_GONE_AFTER: Final = timedelta(minutes=5)
-#: Condition of a GPUInstance whose pool was deleted, or was and has come back.
+#: Condition of a GPUInstance whose pool (or NodeProvisioner) was deleted, or was and has come back.
 _POOL_EXISTS: Final = "PoolExists"
 _UNAFFECTED: Final = frozenset(
     {InstanceState.REQUESTED, InstanceState.DRAINING, InstanceState.TERMINATING, InstanceState.GONE}
@@ -30,7 +30,8 @@ def revoked(facts: Facts, now: datetime) -> tuple[Reason, str] | None:
         return None
     if not facts.class_exists:
         return Reason.POOL_GONE, "its GPUNodeClass was deleted"
-    late = pool_gone_at(facts)
+    # A machine of a NodeProvisioner stays while pods are on it: whoever sizes groups drains it when it is empty.
+    late = pool_gone_at(facts) if facts.record.spec.provisioner_ref is None else None
     if late is not None and now >= late:
         return Reason.POOL_GONE, f"its GPUNodePool was deleted and not created again within {human(POOL_GONE_AFTER)}"
     return None
@@ -41,33 +42,46 @@ def owner_gone(facts: Facts) -> tuple[Reason, str] | None:
     if facts.deleting:
         return Reason.DELETED, "the GPUInstance was deleted"
     if not (facts.pool_exists and facts.class_exists):
-        return Reason.POOL_GONE, "its pool or class was deleted"
+        return Reason.POOL_GONE, "its pool, NodeProvisioner or class was deleted"
     return None
 
 
 def pool_gone_at(facts: Facts) -> datetime | None:
     """When the loss of the pool counts; None while the pool exists, or its loss is not recorded yet."""
-    lost = condition(facts.status, _POOL_EXISTS)
-    if facts.pool_exists or lost is None or lost.status is not Truth.FALSE:
-        return None
-    return lost.last_transition_time + POOL_GONE_AFTER
+    since = None if facts.pool_exists else owner_lost_since(facts.record)
+    return None if since is None else since + POOL_GONE_AFTER
+
+
+def owner_lost_since(record: GPUInstance) -> datetime | None:
+    """Since when the pool or NodeProvisioner of the machine is deleted, as its record says."""
+    lost = condition(record.status, _POOL_EXISTS) if record.status is not None else None
+    return None if lost is None or lost.status is not Truth.FALSE else lost.last_transition_time
 
 
 def pool_noticed(ctx: RuleContext) -> WriteStatus | None:
     """Records that the pool of the machine was deleted, or has come back: `kubectl replace --force` does both."""
-    facts, pool = ctx.facts, ctx.record.spec.pool_ref
+    facts, owner = ctx.facts, _owner(ctx.record)
     before = condition(ctx.status, _POOL_EXISTS)
     lost = before is not None and before.status is Truth.FALSE
-    if pool is None or lost is not facts.pool_exists or ctx.record.state in _UNAFFECTED:
+    if owner is None or lost is not facts.pool_exists or ctx.record.state in _UNAFFECTED:
         return None
-    name = f"GPUNodePool {pool.namespace}/{pool.name}"
     if facts.pool_exists:
-        sentence = f"{name} exists again."
+        sentence = f"{owner} exists again."
         status = with_condition(restore_message(ctx.status), _POOL_EXISTS, True, Reason.BACK_IN_USE, sentence, ctx.now)
         return ctx.write(status, Reason.BACK_IN_USE, sentence)
-    sentence = (
-        f"{name} was deleted. Unless it is created again within {human(POOL_GONE_AFTER)}, the pods on this machine are "
-        f"evicted and it is {terminated(ctx.record)}."
+    end = (
+        f"the pods on this machine are evicted and it is {terminated(ctx.record)}"
+        if ctx.record.spec.provisioner_ref is None
+        else f"this machine is {terminated(ctx.record)} when no pod is left on it"
     )
+    sentence = f"{owner} was deleted. Unless it is created again within {human(POOL_GONE_AFTER)}, {end}."
     status = with_condition(ctx.status, _POOL_EXISTS, False, Reason.POOL_GONE, sentence, ctx.now)
     return ctx.write(with_message(status, Reason.POOL_GONE, sentence), Reason.POOL_GONE, sentence)
+
+
+def _owner(record: GPUInstance) -> str | None:
+    """The object that says how long the machine is kept; None for one in a group that is not Forebay's."""
+    pool, provisioner = record.spec.pool_ref, record.spec.provisioner_ref
+    if pool is not None:
+        return f"GPUNodePool {pool.namespace}/{pool.name}"
+    return None if provisioner is None or record.in_instance_group else f"NodeProvisioner {provisioner.name}"

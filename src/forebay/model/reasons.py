@@ -10,7 +10,7 @@ class Reason(StrEnum):
     NODE_CLASS_FOUND = "NodeClassFound"
     """The GPUNodeClass that the pool names exists."""
     NODE_CLASS_NOT_FOUND = "NodeClassNotFound"
-    """The pool names a GPUNodeClass that does not exist: create it, or correct nodeClassRef.name."""
+    """The pool or NodeProvisioner names a GPUNodeClass that does not exist: create it, or correct nodeClassRef.name."""
     NODE_CLASS_DELETING = "NodeClassDeleting"
     """The GPUNodeClass is being deleted. Its pools must name another one; its condition says what it waits for."""
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
@@ -30,9 +30,9 @@ class Reason(StrEnum):
 
     # NodeProvisioners.
     GROUPS_READY = "GroupsReady"
-    """The instance groups of the NodeProvisioner can be listed and sized."""
+    """The instance groups of the NodeProvisioner can be listed and sized, or its machines rented."""
     GROUPS_NOT_LISTED = "GroupsNotListed"
-    """The instance groups of the NodeProvisioner are not listed yet: nothing is decided about them before."""
+    """The instance groups or machines of the NodeProvisioner are not listed yet: nothing is decided before."""
     GROUP_TARGET = "GroupTarget"
     """The target size of the NodeProvisioner asks for one more member of the group."""
     GROUP_GROWS = "GroupGrows"

@@ -20,6 +20,7 @@ from forebay.api.names import (
     REGION_LABEL,
     SPOT_LABEL,
 )
+from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.parts import TaintEntry
 from forebay.demand.free_capacity import daemon_overhead
 from forebay.model.gpu_models import canonical, matching_models, unknown_models
@@ -106,6 +107,21 @@ class PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
             startup_taints=_taints(nodes.startup_taints),
             refusal=pool_refusal(*scope),
             allows_unusual_prices=spec.unusual_prices is UnusualPrices.ALLOW,
+        )
+
+    @classmethod
+    def of_group(cls, spec: NodeProvisionerSpec, node_class: GPUNodeClass, labels: Mapping[str, str]) -> "PoolPolicy":
+        """What a class demands of machines that a NodeProvisioner rents, whose own labels are `labels`."""
+        wanted = node_class.spec.instance_requirements or InstanceRequirements()
+        return cls(
+            pool=NO_POOL,
+            node_class=node_class.metadata.name,
+            wanted=wanted,
+            gpu_types=frozenset(model for name in wanted.gpu_types for model in matching_models(name)),
+            regions={each.name: frozenset(each.regions) for each in node_class.spec.providers},
+            labels={**spec.labels, **labels},
+            taints=_taints(spec.taints),
+            allows_unusual_prices=True,
         )
 
     def candidate(self, source: Source, offer: Offer, daemons: Collection[PodShape], *, zoned: bool) -> Candidate:

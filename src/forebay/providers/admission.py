@@ -7,7 +7,7 @@ knows nothing: `configuration_problem` says the same about any provider, and is 
 from typing import Final
 
 from forebay.api.gpu_node_class import JOINS_SET, EndpointsFrom, GPUNodeClassSpec, ProviderEntry
-from forebay.api.node_provisioner import GroupProvider
+from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.rules import RefusalCause, ValidationRule
 from forebay.api.schema import MoreRules
 from forebay.bootstrap.class_checks import join_problem
@@ -47,7 +47,7 @@ def provider_rules() -> MoreRules:
             *map(_unused, Join),
             _must_be_script(*(name for name, each in KNOWN.items() if each.takes_script)),
         ),
-        GroupProvider: (_groups(), *map(_location, _GROUPS_BY_LOCATION)),
+        NodeProvisionerSpec: (_groups(), _rented(), *map(_location, _GROUPS_BY_LOCATION)),
     }
 
 
@@ -171,16 +171,26 @@ def _groups() -> ValidationRule:
     having = [name for name, each in KNOWN.items() if each.has_groups]
     others = [name for name, each in KNOWN.items() if not each.has_groups]
     return ValidationRule(
-        f"!(self.name in {_names(*others)})",
-        f"this provider has no instance groups: name one that has, such as {' or '.join(having)}",
-        field_path=".name",
+        f"has(self.nodeClassRef) || !(self.provider.name in {_names(*others)})",
+        f"this provider has no instance groups: name one that has, such as {' or '.join(having)}, or set nodeClassRef "
+        "in place of existingInstanceGroupNames",
+        field_path=".provider.name",
+    )
+
+
+def _rented() -> ValidationRule:
+    others = [name for name, each in KNOWN.items() if Delivery.NODE not in each.deliveries]
+    return ValidationRule(
+        f"!has(self.nodeClassRef) || !(self.provider.name in {_names(*others)})",
+        "this provider rents no machines that could be kept as a group: name one that does",
+        field_path=".provider.name",
     )
 
 
 def _location(name: str) -> ValidationRule:
     return ValidationRule(
-        f"self.name != '{name}' || has(self.location)",
+        f"has(self.nodeClassRef) || self.provider.name != '{name}' || has(self.provider.location)",
         f"{name} needs the zone or region of the instance groups, such as us-central1-a",
         reason=RefusalCause.REQUIRED,
-        field_path=".location",
+        field_path=".provider.location",
     )

@@ -68,8 +68,8 @@ def build_groups(groups: NodeProvisionerSpec, context: ProviderContext) -> Provi
     if plugin.build_groups is None:
         having = ", ".join(sorted(each for each, found in providers().items() if found.build_groups is not None))
         raise ProviderNotServed(
-            f"Provider {name} has no instance groups; these have: {having}. Correct "
-            "provider.name, or rent its machines by a GPUNodePool, whose minNodes are always kept ready."
+            f"Provider {name} has no instance groups; these have: {having}. Correct provider.name; or set nodeClassRef "
+            "and provider.instanceType in place of existingInstanceGroupNames, and Forebay keeps machines as a group."
         )
     return InstanceGroups(plugin.build_groups(groups, context), groups.existing_instance_group_names)
 

@@ -33,7 +33,7 @@ def class_finalizers(snapshot: Snapshot) -> Iterator[SetClassFinalizer]:
 def deletion_waits_for(node_class: GPUNodeClass, snapshot: Snapshot) -> str | None:
     """What keeps a deleted class from going, as a sentence; None where nothing does."""
     if snapshot.unreadable_records:
-        names = _some(sorted(snapshot.unreadable_records))
+        names = some_of(sorted(snapshot.unreadable_records))
         return f"Forebay cannot read these GPUInstances, which may be machines of this class: {names}."
     left = [
         record
@@ -43,7 +43,7 @@ def deletion_waits_for(node_class: GPUNodeClass, snapshot: Snapshot) -> str | No
     if left:
         machines = sorted(f"{record.metadata.name} ({record.state})" for record in left)
         blocked = next((why for record in left if (why := _drain_blocked(record, snapshot)) is not None), "")
-        return f"Machines of this class are drained and terminated first: {_some(machines)}.{blocked}"
+        return f"Machines of this class are drained and terminated first: {some_of(machines)}.{blocked}"
     return _leftovers(node_class, snapshot)
 
 
@@ -81,7 +81,7 @@ def _leftovers(node_class: GPUNodeClass, snapshot: Snapshot) -> str | None:
             why = f" ({source.error})" if source.error is not None else ""
             return f"{key.provider} must be listed once more, to see whether anything is left there{why}. {until}"
         if source.listing.found.leftovers:
-            return f"{key.provider} still has {_some(list(source.listing.found.leftovers))}, to be deleted. {until}"
+            return f"{key.provider} still has {some_of(list(source.listing.found.leftovers))}, to be deleted. {until}"
     return None
 
 
@@ -92,7 +92,8 @@ def _ends(name: str, snapshot: Snapshot) -> Iterator[datetime]:
             yield record.status.since
 
 
-def _some(names: list[str]) -> str:
+def some_of(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
 

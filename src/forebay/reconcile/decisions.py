@@ -150,7 +150,7 @@ class Unpublish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Add the planned labels and taints that a registered node lacks: its pods were planned with them.
+    """Add the planned labels, annotations and taints that a registered node lacks: its pods were planned with them.
 
     Also adds or removes the out-of-service taint of a machine that is proven off.
     """
@@ -161,6 +161,7 @@ class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     remove: tuple[Taint, ...] = ()
+    annotations: Mapping[str, str] = {}
 
 
 class PodEvent(msgspec.Struct, frozen=True, kw_only=True):

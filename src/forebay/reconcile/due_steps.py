@@ -36,6 +36,7 @@ from forebay.model.spans import human
 from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.plan import Candidate
 from forebay.reconcile.call_pace import postponed_calls
+from forebay.reconcile.rented_groups import into_groups
 from forebay.reconcile.room_elsewhere import RoomElsewhere, movable_pods
 from forebay.reconcile.settled import LASTING, Settled, SettledRecord
 from forebay.reconcile.snapshot import OperatorRules, Snapshot, revisions
@@ -58,14 +59,20 @@ _ASKED_IF_WANTED: Final = frozenset(
 def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
     """Pools in which too many nodes are unhealthy for any to be replaced now, with the sentence why.
 
-    The key ("", "") stands for machines without a pool.
+    The key ("", "") stands for machines without a pool, ("", NAME) for those of a NodeProvisioner.
     """
     by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
     for record in snapshot.records:
-        if record.spec.provisioner_ref is None:
-            by_pool[record.pool_key].append(record)
+        if not record.in_instance_group:
+            by_pool[_replaced_with(record)].append(record)
     found = {pool: replacement_paused(records, snapshot.nodes) for pool, records in by_pool.items()}
     return {pool: why for pool, why in found.items() if why is not None}
+
+
+def _replaced_with(record: GPUInstance) -> Pool:
+    """The pool or NodeProvisioner whose machines are counted together."""
+    provisioner = record.spec.provisioner_ref
+    return record.pool_key if provisioner is None else ("", provisioner.name)
 
 
 class DueSteps(NamedTuple):
@@ -97,6 +104,7 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     }
     wanted = Wanted(snapshot)
     groups = {each.metadata.name: each.spec.existing_instance_group_names for each in snapshot.provisioners}
+    provisioners = groups.keys() | snapshot.unreadable_provisioners
     machines = machine_sources(snapshot.sources) if looked_at else {}
     cooling = _cooling_down(snapshot)
     steps: list[AnyStep] = []
@@ -111,7 +119,8 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             facts = _facts(record, snapshot, source, wanted, paused)
             facts = msgspec.structs.replace(
                 facts,
-                pool_exists=record.spec.pool_ref is None or record.pool_key in pools,
+                pool_exists=(record.spec.pool_ref is None or record.pool_key in pools)
+                and (record.spec.provisioner_ref is None or record.spec.provisioner_ref.name in provisioners),
                 class_exists=not source.node_class or source.provisioner is not None or source.node_class in classes,
                 gpu_count_variable=_gpu_count_variable(record, snapshot.rules)
                 if not source.node_class or source.node_class in of_environment
@@ -209,7 +218,7 @@ def _left_in_group(
 ) -> tuple[AnyStep, None] | None:
     """The end of the record of a member whose NodeProvisioner was deleted, or no longer names its group."""
     reference = facts.record.spec.provisioner_ref
-    if reference is None or facts.record.state is InstanceState.GONE:
+    if reference is None or not facts.record.in_instance_group or facts.record.state is InstanceState.GONE:
         return None
     if reference.name in snapshot.unreadable_provisioners or reference.group in groups.get(reference.name, ()):
         return None
@@ -259,7 +268,8 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
     recorded = RecordedInstances(snapshot.records, besides=previous)
     seen = orphans_seen(snapshot.memory.orphans, sources, recorded)
     found: list[Adopt | DeleteRecord] = []
-    for adopt in _into_pools(snapshot, adoptions(seen, sources, recorded, snapshot.nodes, snapshot.now)):
+    made = adoptions(seen, sources, recorded, snapshot.nodes, snapshot.now)
+    for adopt in into_groups(snapshot, _into_pools(snapshot, made)):
         if snapshot.unreadable_records and (
             not policy_for(adopt.spec.delivers).configured_by_name or adopt.name in snapshot.unreadable_records
         ):
@@ -332,7 +342,6 @@ def _facts(
     node = None if name is None else snapshot.nodes.get(name)
     stranger = node if node is not None and is_stranger(record, node) else None
     own_node = node is not None and stranger is None
-    pool = record.pool_key
     return Facts(
         record=record,
         capabilities=None if source is None else source.capabilities,
@@ -343,7 +352,7 @@ def _facts(
         wanted=record.state not in _ASKED_IF_WANTED or wanted(record),
         gpu_resources=snapshot.rules.gpu_resources,
         needed=record.state in _ENDING and _is_needed(record, snapshot),
-        replacement_paused=pool in paused,
+        replacement_paused=_replaced_with(record) in paused,
         room_elsewhere=_has_room_elsewhere(record, snapshot),
         cordon_wait=snapshot.rules.drain_delay,
     )

@@ -20,6 +20,7 @@ from forebay.model.nodes import CONDITION_TAINTS, Node
 from forebay.model.sources import CooldownKey, Offer, Source, SourceKey, cooldown_keys
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import Gang, GangKey, Gangs, gang_key, least_size
+from forebay.reconcile.rented_groups import RentedGroup, rented_group, rented_source
 from forebay.reconcile.snapshot import Snapshot, revisions
 from forebay.reconcile.what_runs import known_gangs
 from forebay.sizing.claims import groups_claimed_twice, own_groups
@@ -63,6 +64,8 @@ class SizedProvisioner(msgspec.Struct, frozen=True, kw_only=True):
     #: What a member of each group is.
     offers: Mapping[str, Offer]
     cooling: Mapping[CooldownKey, Cooldown]
+    #: What may be rented, where the group is one that Forebay keeps; its `groups` are zones and regions.
+    rented: RentedGroup | None = None
 
     @property
     def name(self) -> str:
@@ -86,6 +89,13 @@ class SizedProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         groups = (each for each in self.groups if each in self.offers and self.cooldown(each) is None)
         return sorted(groups, key=lambda each: (self.offers[each].price, each))
 
+    def room(self, group: str, taken: Mapping[str, int]) -> int | None:
+        """How many more members the group may get, beside those that are `taken`, by group; None: no limit."""
+        most = self.provisioner.spec.max_nodes
+        left = None if most is None else most - self.size - sum(taken.values())
+        rentable = None if self.rented is None else self.rented.room(group, taken)
+        return left if rentable is None else min(rentable, rentable if left is None else left)
+
 
 def sized_provisioners(snapshot: Snapshot) -> tuple[SizedProvisioner, ...]:
     """NodeProvisioners whose groups are listed, and whose members all have a record, by name.
@@ -103,21 +113,24 @@ def sized_provisioners(snapshot: Snapshot) -> tuple[SizedProvisioner, ...]:
             continue
         if unrecorded_members(each, source, snapshot.records):
             continue
+        rented = rented_group(each, source, snapshot) if each.spec.node_class_ref is not None else None
         found.append(
             SizedProvisioner(
                 provisioner=each,
                 source=source,
-                groups=own_groups(each, claimed),
+                groups=own_groups(each, claimed) if rented is None else tuple(rented.candidates),
                 members=tuple(members_of(each.metadata.name, snapshot.records)),
-                offers=group_offers(source.listing),
+                offers=group_offers(source.listing) if rented is None else rented.offers,
                 cooling=cooling,
+                rented=rented,
             )
         )
     return tuple(found)
 
 
 def provisioner_source(provisioner: NodeProvisioner) -> SourceKey:
-    return SourceKey.of_provisioner(provisioner.metadata.name, provisioner.spec.provider.name)
+    own = SourceKey.of_provisioner(provisioner.metadata.name, provisioner.spec.provider.name)
+    return rented_source(provisioner) or own
 
 
 def grow_for_pods(
@@ -167,12 +180,12 @@ class _Packed(NamedTuple):
 
 def _packed(each: SizedProvisioner, pods: tuple[Pod, ...], snapshot: Snapshot, gangs: Gangs) -> _Packed:
     """The pods on new nodes of the groups. A gang of which too many pods find no place gets none at all."""
-    most, kept, dropped = each.provisioner.spec.max_nodes, pods, tuple[Pod, ...]()
+    kept, dropped = pods, tuple[Pod, ...]()
     while True:
         found: dict[str, NewNodes] = {}
         left = kept
         for group in each.growable():
-            room = None if most is None else most - each.size - sum(nodes.count for nodes in found.values())
+            room = each.room(group, {other: nodes.count for other, nodes in found.items()})
             template = _template(each, group, snapshot)
             found[group] = new_nodes(left, template, room, snapshot.now, snapshot.rules.gpu_resources)
             left = found[group].left
@@ -228,6 +241,9 @@ def _notes(each: SizedProvisioner, left: tuple[Pod, ...], snapshot: Snapshot) ->
         why = f"NodeProvisioner {each.name} has reached its maxNodes of {most}" if full else None
         if group not in each.offers:
             continue
+        limit = each.rented.limit(group) if each.rented is not None else None
+        if limit is not None and why is None:
+            why = f"{limit} leaves no room for one more machine of NodeProvisioner {each.name}"
         if (cooldown := each.cooldown(group)) is not None:
             why = f"instance group {group} of NodeProvisioner {each.name} is cooling down: {cooldown.sentence}"
         if why is not None:
@@ -248,7 +264,12 @@ def _template(each: SizedProvisioner, group: str, snapshot: Snapshot) -> FreeNod
     )
     ready = [node for node in own if node is not None and node.ready and node.deleted is None]
     node = max(ready, key=lambda node: (node.created, node.name)) if ready else None
-    node = _planned(each, group, snapshot.now) if node is None else _as_new(node)
+    if node is not None:
+        node = _as_new(node)
+    elif each.rented is not None:
+        node = replace(each.rented.candidates[group].node, name=group)
+    else:
+        node = _planned(each, group, snapshot.now)
     return FreeNode(node=node, free=node.allocatable - daemon_overhead(node, snapshot.daemons))
 
 

@@ -1,15 +1,14 @@
 """Sizing of instance groups in one tick: members are adopted, created, tainted, drained and left in their group."""
 
-import hashlib
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState
 from forebay.api.names import SCALE_DOWN_TAINT
 from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.values import duration
@@ -19,6 +18,7 @@ from forebay.demand.reservation import Reservations
 from forebay.lifecycle.cooldown import failures_so_far
 from forebay.lifecycle.facts import instance_id
 from forebay.lifecycle.group_members import member_adoptions, member_spec
+from forebay.lifecycle.member_names import new_member_name
 from forebay.lifecycle.steps import Adopt, WriteStatus
 from forebay.lifecycle.transitions import transition
 from forebay.model.nodes import Node
@@ -35,6 +35,7 @@ from forebay.reconcile.group_growth import (
 )
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.member_rotation import MemberEnd, SizedMember, member_end, rotate_members
+from forebay.reconcile.rented_groups import leave_deleted, next_leave, rented_member_spec
 from forebay.reconcile.snapshot import Snapshot
 from forebay.sizing.passes import (
     MemberNode,
@@ -47,8 +48,6 @@ from forebay.sizing.passes import (
 )
 from forebay.sizing.target import GroupUse, SizingRules, TargetSize, target_size
 
-#: A DNS label of 63 characters, less a hyphen and the digest.
-_LONGEST_PREFIX: Final = 50
 #: Records of one provisioner that are created in one tick: the next tick follows at once.
 _MOST_CREATED: Final = 500
 _FREE: Final = Fraction(0)
@@ -86,19 +85,26 @@ def adopt_members(snapshot: Snapshot, claimed: Collection[str] = ()) -> tuple[Ad
     found: list[Adopt] = []
     for each in snapshot.provisioners:
         source = snapshot.sources.get(provisioner_source(each))
-        if source is not None and each.metadata.deletion_timestamp is None:
+        if source is not None and each.metadata.deletion_timestamp is None and each.spec.node_class_ref is None:
             adoptions = member_adoptions(each, source, records, snapshot.nodes, snapshot.now)
             found += (adopt for adopt in adoptions if (adopt.status.instance_id or "") not in claimed)
     return tuple(found)
 
 
-def size_groups(
-    snapshot: Snapshot, reservations: Reservations, grown: GrowthForPods, with_step: Collection[str], faults: Faults
+def size_groups(  # noqa: PLR0917 (all that one pass depends on)
+    snapshot: Snapshot,
+    reservations: Reservations,
+    grown: GrowthForPods,
+    with_step: Collection[str],
+    faults: Faults,
+    ordered: Iterable[object] = (),
 ) -> GroupDecisions:
     """One pass over the groups of every NodeProvisioner.
 
-    `with_step` names GPUInstances for which this tick has decided a step already.
+    `with_step` names GPUInstances for which this tick has decided a step already. `ordered` are the orders of this
+    tick: limits of a class are counted from the records, so that a rented group waits for the next tick with its own.
     """
+    classes = {each.spec.node_class_name for each in ordered if isinstance(each, CreateInstance)}
     decisions: list[CreateInstance | WriteStatus | SyncNode] = []
     sizes: dict[str, SizedGroups] = {}
     due: list[datetime] = []
@@ -117,7 +123,11 @@ def size_groups(
             nodes = [member.node for member in members if member.node is not None and member.ends is None]
             change = next_pass(nodes, use.size - use.ending, target.size - use.ending, snapshot.now)
             decisions += rotate_members(each, members, snapshot, excluded)
-            decisions += _carry_out(each, change, growth, members, target, snapshot, excluded)
+            if each.rented is None or each.source.key.node_class not in classes:
+                new = tuple(_expand(each, change.expand, growth, target, snapshot))
+                decisions += new
+                classes |= {one.spec.node_class_name for one in new}
+            decisions += _shrink(each, change, members, target, snapshot, excluded)
             if looks and not change.changes:
                 freed = defragment(each, members, use, rules, snapshot, excluded)
                 decisions += freed.decisions
@@ -131,6 +141,8 @@ def size_groups(
             due += (at for end in ends.values() for at in (end.replace_at, end.evict_at) if at > snapshot.now)
             due += (cooldown.until for group in each.groups if (cooldown := each.cooldown(group)) is not None)
     decisions += _stray_taints(snapshot)
+    decisions += leave_deleted(snapshot, excluded)
+    due += () if (leaving := next_leave(snapshot)) is None else (leaving,)
     looked = snapshot.now if looks else looked
     return GroupDecisions(tuple(decisions), sizes, min(due, default=None), looked)
 
@@ -155,7 +167,7 @@ def sized_members(
     each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str], ends: Mapping[str, MemberEnd]
 ) -> Iterator[SizedMember]:
     """Its members that are not leaving. `reserved` names nodes that pods wait for."""
-    prices = {group: Fraction(offer.price.amount) for group, offer in each.offers.items()}
+    prices = {group: Fraction(offer.price.amount) for group, offer in each.offers.items() if each.rented is None}
     for record in each.members:
         if is_leaving(record):
             continue
@@ -187,7 +199,9 @@ def _is_usable(record: GPUInstance, node: Node | None) -> bool:
 
 def _price(record: GPUInstance, prices: Mapping[str, Fraction]) -> Fraction:
     reference = record.spec.provisioner_ref
-    return prices.get(reference.group or "", _FREE) if reference is not None else _FREE
+    if reference is None or not record.in_instance_group:
+        return Fraction(str(record.hourly_price))
+    return prices.get(reference.group or "", _FREE)
 
 
 def group_use(members: Collection[SizedMember], needed: int) -> GroupUse:
@@ -201,18 +215,16 @@ def group_use(members: Collection[SizedMember], needed: int) -> GroupUse:
     )
 
 
-def _carry_out(  # noqa: PLR0917 (all that one pass depends on)
+def _shrink(  # noqa: PLR0917 (all that one pass depends on)
     each: SizedProvisioner,
     change: Pass,
-    growth: GroupGrowth,
     members: Collection[SizedMember],
     target: TargetSize,
     snapshot: Snapshot,
     excluded: Collection[str],
-) -> Iterator[CreateInstance | WriteStatus | SyncNode]:
+) -> Iterator[WriteStatus | SyncNode]:
     by_node = {member.node.name: member.record for member in members if member.node is not None}
     delay = duration(each.provisioner.spec.scale_down_delay)
-    yield from _expand(each, change.expand, growth, target, snapshot)
     for name in change.delete:
         record = by_node[name]
         if record.metadata.name in excluded:
@@ -241,22 +253,29 @@ def _expand(
         return
     wanted = [group for group, nodes in growth.nodes.items() for _ in range(nodes)]
     wanted += [groups[0]] * (count - len(wanted))
+    new: Counter[str] = Counter()
     taken = {record.metadata.name for record in snapshot.records} | snapshot.nodes.keys()
     failures: dict[str, int] = {}
-    for group in wanted[: min(count, _MOST_CREATED)]:
+    where = "member of instance group" if each.rented is None else f"machine of {each.source.key.provider} in"
+    for asked in wanted[: min(count, _MOST_CREATED)]:
+        # A rented group goes on in the next zone or region where stock or limits leave no room in this one.
+        allowed = (place for place in (asked, *groups) if each.rented is None or each.room(place, new) != 0)
+        if (group := next(allowed, None)) is None:
+            return
+        new[group] += 1
         offer = each.offers[group]
         if group not in failures:
             failures[group] = failures_so_far(snapshot.records, each.source.key, offer.key)
-        name = _new_name(each, taken)
+        name = new_member_name(each.provisioner, len(each.members), taken)
         taken.add(name)
         sentence = (
             f"NodeProvisioner {each.name} has {each.size} nodes and needs {target.size} ({target.reason}): one more "
-            f"member of instance group {group} ({offer.instance_type}, {offer.price})."
+            f"{where} {group} ({offer.instance_type}, {offer.price})."
         )
         failed = failures[group]
         yield CreateInstance(
             name=name,
-            spec=member_spec(each.name, group, name, each.source.key.provider, offer, sentence),
+            spec=_member_spec(each, group, name, sentence),
             # A cooldown grows with each failure, across GPUInstances.
             status=GPUInstanceStatus(state=InstanceState.REQUESTED, failures=failed) if failed else None,
             reason=Reason.GROUP_TARGET,
@@ -264,18 +283,10 @@ def _expand(
         )
 
 
-def _new_name(each: SizedProvisioner, taken: Collection[str]) -> str:
-    """Name of the next member: the same for every replica that sees the same cluster, so that only one creates it."""
-    prefix = re.sub(r"[^a-z0-9-]", "-", each.name)[:_LONGEST_PREFIX].strip("-")
-    # Clouds want names to begin with a letter.
-    prefix = prefix if prefix[:1].isalpha() else f"n{prefix}"
-    slot = len(each.members)
-    while True:
-        digest = hashlib.sha256(f"{each.provisioner.uid}\n{slot}".encode()).hexdigest()[:10]
-        name = f"{prefix}-{digest}"
-        if name not in taken:
-            return name
-        slot += 1
+def _member_spec(each: SizedProvisioner, group: str, name: str, why: str) -> GPUInstanceSpec:
+    if each.rented is not None:
+        return rented_member_spec(each.name, group, name, each.rented, each.source, why)
+    return member_spec(each.name, group, name, each.source.key.provider, each.offers[group], why)
 
 
 def _stray_taints(snapshot: Snapshot) -> Iterator[SyncNode]:

@@ -40,6 +40,8 @@ def claim_members(snapshot: Snapshot) -> MemberClaims:
     claims: list[WriteStatus] = []
     members, on_hold = set[str](), set[str]()
     for each in snapshot.provisioners:
+        if each.spec.node_class_ref is not None:
+            continue  # a machine that is rented for a record carries its identity
         source = snapshot.sources.get(provisioner_source(each))
         pending = list(_pending(each, snapshot))
         if not pending:

@@ -1,10 +1,13 @@
 """Changes to nodes of GPUInstances (planned labels, taints, startup taints) and to their planned pods."""
 
-from collections.abc import Collection, Iterable, Iterator
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.instance_order import PlannedNode
 from forebay.api.names import (
+    ANNOTATED_ANNOTATION,
     GROUP,
     OUT_OF_SERVICE_TAINT,
     OUT_OF_SERVICE_VALUE,
@@ -65,10 +68,22 @@ def sync_nodes(snapshot: Snapshot, records: Iterable[GPUInstance], besides: Coll
         written = (each for each in planned.taints if each.effect is not TaintEffect.NO_EXECUTE)
         missing = (each for each in written if (each.key, each.effect.value) not in present)
         taints = tuple(Taint(each.key, each.value or "", each.effect.value) for each in missing)
-        if labels or taints:
+        annotations = _missing_annotations(planned, node)
+        if labels or taints or annotations:
             pending.add(record.metadata.name)
-            found.append(SyncNode(record=record, node=node, labels=labels, taints=taints))
+            found.append(SyncNode(record=record, node=node, labels=labels, taints=taints, annotations=annotations))
     return SyncedNodes(tuple(found), frozenset(pending))
+
+
+def _missing_annotations(planned: PlannedNode, node: Node) -> Mapping[str, str]:
+    """Planned annotations, once: annotations of others are not read, so one of Forebay's says which were written."""
+    if not planned.annotations:
+        return {}
+    text = "\n".join(f"{key}={value}" for key, value in sorted(planned.annotations.items()))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    if node.annotations.get(ANNOTATED_ANNOTATION) == digest:
+        return {}
+    return {**planned.annotations, ANNOTATED_ANNOTATION: digest}
 
 
 def _is_writable(key: str) -> bool:

@@ -60,6 +60,10 @@ class OrderTerms(msgspec.Struct, frozen=True, kw_only=True):
         return self.template.spec.startup_taints if self.template.spec is not None else ()
 
     @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.template.metadata.annotations if self.template.metadata is not None else {}
+
+    @property
     def image(self) -> str | None:
         talos = self.node_class.spec.talos_config if self.node_class is not None else None
         return talos.image if talos is not None else None
@@ -107,7 +111,7 @@ def create_instance(
         offer=offer_record(offer),
         hourly_price=offer.price.exact(),
         billing=billing_terms(offer.billing),
-        node=planned_node(name, node.labels, node.taints, node.allocatable, terms.startup_taints),
+        node=planned_node(name, node.labels, node.taints, node.allocatable, terms.startup_taints, terms.annotations),
         image=terms.image,
         tags=terms.node_class.spec.tags if terms.node_class is not None else {},
         max_run_time=terms.max_run_time,

@@ -122,8 +122,11 @@ def unreadable_instances(snapshot: Snapshot) -> Iterable[UnreadableInstance]:
         yield UnreadableInstance(name=name, reason=Reason.UNREADABLE, sentence=sentence)
 
 
-def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
-    """The status of each class whose status has changed. One without a UID is not published yet."""
+def report_classes(snapshot: Snapshot, more: Mapping[str, Fact] | None = None) -> Iterable[ReportClass]:
+    """The status of each class whose status has changed. One without a UID is not published yet.
+
+    `more` has a further condition of some classes, by name.
+    """
     if not snapshot.classes:
         return
     totals = machine_totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
@@ -135,6 +138,8 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
         facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}), cooling)
         if (approved := approvals.get(node_class.metadata.name)) is not None:
             facts = (*facts, _join_restricted(approved))
+        if (further := (more or {}).get(node_class.metadata.name)) is not None:
+            facts = (*facts, further)
         status = node_class.status
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
@@ -291,6 +296,9 @@ def _class_served(node_class: GPUNodeClass, snapshot: Snapshot) -> Fact | None:
     """Why a class with working providers serves nobody; None if it has a pool that may use it."""
     name = node_class.metadata.name
     pools = [pool for pool in snapshot.pools if pool.spec.node_class_ref.name == name]
+    references = (each.spec.node_class_ref for each in snapshot.provisioners)
+    if any(each is not None and each.name == name for each in references):
+        return None
     if not pools:
         return Fact("Ready", Truth.FALSE, Reason.NO_NODE_POOL, _NO_POOL.format(name=name))
     refused = [pool_refusal(pool, node_class, snapshot.namespaces, snapshot.rules.namespace) for pool in pools]

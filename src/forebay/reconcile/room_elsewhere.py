@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.demand.free_capacity import FreeNode, free_nodes
 from forebay.demand.maintenance import keeps_machine
-from forebay.demand.replacements import without_pods, without_promised
+from forebay.demand.replacements import replaced, without_pods, without_promised
 from forebay.demand.reservation import Reservations, reserve
 from forebay.model.workloads import Pod
 from forebay.reconcile.snapshot import Snapshot
@@ -41,7 +41,16 @@ class RoomElsewhere:
         # Pods of these count as pending, so no room has to be kept for them besides.
         drained = frozenset(each.uid for each in (*leaving, *others))
         found = without_promised(found, snapshot.records, snapshot.pods_by_node, drained)
-        counted = set(launching)
+        # A replacement is up, and its startup taint keeps it for the pods of these.
+        own = {each.uid for each in leaving}
+        counted = {
+            *launching,
+            *(
+                new.metadata.name
+                for old, new in replaced(snapshot.records)
+                if old.uid in own and new.state is InstanceState.READY
+            ),
+        }
         usable = [each for each in found if each.node.name not in names]
         pending = [*(pod for pod in snapshot.pending if _waits(pod)), *movable_pods(snapshot, others)]
         placed = self._reserve(pending, usable).placed

@@ -29,6 +29,7 @@ from forebay.reconcile.capacity_conditions import report_capacity
 from forebay.reconcile.class_deletions import report_deletions
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
+from forebay.reconcile.deleted_pools import deleted_pools
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
 from forebay.reconcile.group_reports import report_provisioners
 from forebay.reconcile.group_sizing import adopt_members, size_groups
@@ -111,7 +112,8 @@ def tick(snapshot: Snapshot) -> TickResult:
         may_launch=not any(isinstance(each, CreateInstance) for each in (*bought.decisions, *static.decisions)),
     )
     # Instance groups: one pass towards the target of each NodeProvisioner.
-    sized = size_groups(snapshot, reservations, grown, with_step, faults)
+    orders = (*bought.decisions, *static.decisions, *scaled_down.steps)
+    sized = size_groups(snapshot, reservations, grown, with_step, faults, orders)
 
     # 8. Enforce: evict or pause pods of exceeded budgets.
     enforced = enforcement(snapshot, budgeting.standings, faults)
@@ -142,9 +144,9 @@ def tick(snapshot: Snapshot) -> TickResult:
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
         *report_pools(snapshot, paused, faults, static.facts),
-        *report_classes(snapshot),
+        *report_classes(snapshot, deleted_pools(snapshot)),
         *report_deletions(snapshot),
-        *report_provisioners(snapshot, sized.sizes, faults),
+        *report_provisioners(snapshot, sized.sizes, faults, paused),
         *unreadable_instances(snapshot),
         *budgets.decisions,
         *report_unserved(snapshot),

@@ -194,6 +194,11 @@ def explain_provisioner(provisioner: NodeProvisioner, view: ClusterView, events:
         reason = ready.reason if ready is not None else Reason.GROUPS_NOT_LISTED
         return Explanation(about=about, reason=reason, answer=answer, next=following, events=events)
     answer = " ".join((status.message or "", *(f"Growth is blocked: {each}" for each in blocked)))
+    if spec.node_class_ref is not None:
+        answer = (
+            f"{answer} Its nodes are {spec.provider.instance_type} of {spec.provider.name}, rented one by one as "
+            f"GPUNodeClass {spec.node_class_ref.name} says."
+        )
     if ready is not None and ready.status is not Truth.TRUE:
         answer = f"{answer} {ready.message}"
     return Explanation(

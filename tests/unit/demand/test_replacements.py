@@ -7,9 +7,18 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.gpu_instance import ReplacedInstance
 from forebay.api.parts import Condition, Truth
 from forebay.demand.free_capacity import FreeNode
-from forebay.demand.replacements import REPLACEMENT, UNDERUTILIZED, replaced, without_promised
+from forebay.demand.replacements import (
+    REPLACEMENT,
+    UNDERUTILIZED,
+    expected_pods,
+    moved_at,
+    replaced,
+    succeeds,
+    without_promised,
+)
 from forebay.model.quantities import Resources
-from tests.unit.demand.builders import GPU, ago, node, record, running
+from forebay.model.workloads import Owner
+from tests.unit.demand.builders import GPU, ago, node, pod, record, running
 
 
 def told(kind, truth=Truth.TRUE):
@@ -65,3 +74,42 @@ def test_room_for_pods_that_have_not_moved_yet_is_not_free_for_others():
 
     assert gpus() == {"new": 6, "other": 8}
     assert gpus(leaving=frozenset({old.uid})) == {"new": 8, "other": 8}
+
+
+def test_a_replacement_expects_the_pods_that_it_was_launched_for_until_they_have_left():
+    moves, stays = running("moves", "old"), running("stays", "old")
+    old, new = record("old", State.DRAINING), in_place_of("old", state=State.READY, pods=[moves])
+    assert expected_pods([old, new], {"old": (moves, stays)}) == {new.uid: (moves,)}
+    assert expected_pods([old, new], {"old": (stays,)}) == {new.uid: ()}, "they have just left, and come in a moment"
+    gone = record("old", State.TERMINATING)
+    assert expected_pods([gone, new], {"old": (moves,)}) == {}
+
+
+def test_a_replacement_knows_when_the_last_of_its_pods_has_left():
+    new = in_place_of("one", "two", state=State.READY)
+    one, two = (record(name, State.GONE, since=ago(minutes=at)) for name, at in (("one", 5), ("two", 3)))
+    assert moved_at(new, {each.uid: each for each in (one, two)}) == ago(minutes=3)
+    assert moved_at(new, {"uid-of-one": record("one", State.DRAINING)}) is None
+    assert moved_at(record("alone"), {one.uid: one}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "owned", "comes_after"),
+    [
+        ("serve-7c9f8-zz9zz", "default", True, True),
+        ("web-0", "default", True, True),
+        ("serve-7c9f8-zz9zz", "other", True, False),
+        ("serve-7c9f8-zz9zz", "default", False, False),
+        ("serve-66666-zz9zz", "default", True, False),
+        ("web-1", "default", True, False),
+    ],
+    ids=["of the same ReplicaSet", "of the same name", "elsewhere", "nobody's", "of another", "a sibling"],
+)
+def test_a_pod_that_its_controller_creates_again_takes_the_place_of_the_one_that_left(
+    name, namespace, owned, comes_after
+):
+    new = in_place_of("old", pods=[running("serve-7c9f8-abcde", "old"), running("web-0", "old")])
+    owner = Owner(kind="ReplicaSet", name="any", uid="any") if owned else None
+    later = replace(pod(name), namespace=namespace, owner=owner)
+    assert succeeds(later, new) is comes_after
+    assert not succeeds(later, replace(new, spec=replace(new.spec, replaces=())))

@@ -23,7 +23,7 @@ from tests.unit.lifecycle.builders import (
     rented_spec,
 )
 
-MEMBER = replace(rented_spec(), provisioner_ref=ProvisionerRef(name="gpus", group="near"))
+MEMBER = replace(rented_spec(), node_class_name=None, provisioner_ref=ProvisionerRef(name="gpus", group="near"))
 
 
 def member(spec=MEMBER, **status):

@@ -74,7 +74,7 @@ def test_one_that_failed_at_the_provider_cools_its_offer_down(state, reason):
 
 
 def test_a_member_of_a_group_that_somebody_else_asked_for_is_left_to_its_group_when_it_fails():
-    member = replace(rented_spec(), provisioner_ref=ProvisionerRef(name="gpus", group="near"))
+    member = replace(rented_spec(), node_class_name=None, provisioner_ref=ProvisionerRef(name="gpus", group="near"))
 
     def failed(**fields):
         return step(record(S.LAUNCHED, **fields), InstancePhase.FAILED)

@@ -66,7 +66,7 @@ def launch_request(
         container=container,
         tags=spec.tags,
         max_run_time=duration(spec.max_run_time) if spec.max_run_time is not None else None,
-        group=spec.provisioner_ref.group if spec.provisioner_ref is not None else None,
+        group=spec.provisioner_ref.group if spec.provisioner_ref is not None and record.in_instance_group else None,
     )
 
 

@@ -107,8 +107,10 @@ class NodeActions:
         return any(pod.occupies_node and pod.uid not in given_up for pod in page.items)
 
     async def _sync(self, decision: SyncNode) -> None:
-        """Writes labels, and adds and removes taints as the node should have them."""
+        """Writes labels and annotations, and adds and removes taints as the node should have them."""
         changes: dict[str, Any] = {"metadata": {"labels": dict(decision.labels)}}
+        if decision.annotations:
+            changes["metadata"]["annotations"] = dict(decision.annotations)
         if decision.taints or decision.remove:
             kept = (each for each in decision.node.taints if each not in decision.remove)
             changes["spec"] = {"taints": _written((*kept, *decision.taints))}

@@ -79,6 +79,7 @@ def group_configs(provisioners: Iterable[NodeProvisioner], context: ProviderCont
     for each in provisioners:
         groups = own_groups(each, claimed)
         if not groups:
+            # All are another's; or it rents from a GPUNodeClass, whose source serves it.
             continue
         spec = msgspec.structs.replace(each.spec, existing_instance_group_names=groups)
         versions: dict[str, str] = {}

@@ -8,6 +8,7 @@ from forebay.lifecycle.deliveries.container import Container
 from forebay.lifecycle.deliveries.group_member import GroupMemberNode
 from forebay.lifecycle.deliveries.owned_machine import OwnedMachine
 from forebay.lifecycle.deliveries.policy import DeliveryPolicy
+from forebay.lifecycle.deliveries.rented_member import RentedMember
 from forebay.lifecycle.deliveries.rented_node import RentedNode
 from forebay.model.sources import Delivery
 
@@ -18,6 +19,7 @@ _POLICIES: Final[Mapping[Delivery, DeliveryPolicy]] = {
 }
 
 _GROUP_MEMBER: Final = GroupMemberNode()
+_RENTED_MEMBER: Final = RentedMember()
 
 
 def policy_for(delivery: Delivery) -> DeliveryPolicy:
@@ -25,4 +27,6 @@ def policy_for(delivery: Delivery) -> DeliveryPolicy:
 
 
 def policy_of(record: GPUInstance) -> DeliveryPolicy:
-    return _GROUP_MEMBER if record.spec.provisioner_ref is not None else _POLICIES[record.spec.delivers]
+    if record.spec.provisioner_ref is None:
+        return _POLICIES[record.spec.delivers]
+    return _GROUP_MEMBER if record.in_instance_group else _RENTED_MEMBER

@@ -33,6 +33,8 @@ def _build_groups(spec: NodeProvisionerSpec, context: ProviderContext) -> Groups
         raise ProviderNotServed(f"{NAME} creates no instance groups: remove instanceTemplate.")
     if groups.endpoint is None:
         raise ProviderNotServed(f"{NAME} has the instance groups of a simulated market: set endpoint to its URL.")
+    if groups.project is not None or groups.location is not None:
+        raise ProviderNotServed(f"{NAME} has neither projects nor locations: remove provider.project and .location.")
     if groups.run_duration is not None:
         raise ProviderNotServed(f"{NAME} has no members that end by themselves: remove provider.runDuration.")
     return SimulatedProvider(
