@@ -12,6 +12,7 @@ from forebay.cli.watching import add_watch_option
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
 
 _COMMAND: Final = "COMMAND"
+_REQUIRED: Final = "the following arguments are required: "
 #: Argparse's own words, with and without quotes around the choices.
 _CHOICE: Final = re.compile(r"argument ([^ :]+): invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
 
@@ -40,6 +41,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong and where to read on, instead of all options."""
 
     def error(self, message: str) -> NoReturn:
+        message = message.replace(_REQUIRED, "give ", 1)
         chosen = _CHOICE.search(message)
         if chosen is not None:
             possible = [each.strip(" '\"") for each in chosen[3].split(",")]

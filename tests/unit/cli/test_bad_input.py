@@ -143,6 +143,7 @@ def test_an_invalid_command_line_is_told_in_one_sentence_with_where_to_read_on(a
 def test_a_slip_of_the_finger_is_answered_with_what_was_meant():
     assert "there is no command 'statsu'; did you mean status?" in forebay("statsu").stderr
     assert "forebay status: -o/--output is 'xml'; give one of text, json, yaml" in forebay("status", "-o", "xml").stderr
+    assert "forebay explain: give KIND/NAME\n" in forebay("explain").stderr
 
 
 def test_the_version_of_the_command_is_told_without_a_cluster(tmp_path):
