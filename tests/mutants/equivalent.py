@@ -83,4 +83,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "sorted((cap.resources or {}).items()),",
     ): "caps that differ only in the order of their resources are equal",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
+    ("forebay/budgets/ledger/profile.py", "2 -> 3"): "saves work: ends are counted from either side",
+    (
+        "forebay/engine/ledger/sync.py",
+        "without `self._still_leader()`",
+        "if self.ready and self._still_leader():",
+    ): "saves work: every write asks again",
 }

@@ -169,8 +169,7 @@ def _decimal_exponent(text: str, suffix: str) -> tuple[int, Format]:
         raise InvalidQuantity(text, _WRONG_SUFFIX)
     # Compared as text, because Python refuses to read thousands of digits.
     magnitude = found[1].lstrip("+-0") or "0"
-    exponent = int(magnitude) if len(magnitude) <= _INT64_DIGITS + 1 else _INT64_MAX + 1
-    if exponent > _INT64_MAX:
+    if len(magnitude) > _INT64_DIGITS + 1 or (exponent := int(magnitude)) > _INT64_MAX:
         raise InvalidQuantity(text, _WRONG_SUFFIX)
     # Go reads 64 bits and keeps 32 of them.
     kept = (-exponent if found[1].startswith("-") else exponent) % 2**32

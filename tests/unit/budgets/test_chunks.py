@@ -296,3 +296,14 @@ def test_an_encoded_chunk_is_no_larger_than_was_foreseen():
         chunk = Chunk(owner=OWNER, serial=2**40, group=(1, 1), **parts)
         # More by no more than the compression gains.
         assert len(encode_chunk(chunk)) <= chunk.size <= 6 * len(encode_chunk(chunk))
+
+
+def test_nothing_is_compacted_while_chunks_exist_that_the_last_compaction_replaced():
+    store, ledger = Store(), filled(20)
+    store.save(ledger, DAY)
+    assert ledger.compact(DAY + EXACT_PERIOD, 40 * DAY, ())
+    assert not store.save(ledger, DAY, steps=1)
+    ledger.record(uid(99), DAY, DAY + 1, 1000)
+    assert not ledger.compact(3 * DAY + EXACT_PERIOD, 40 * DAY, ())
+    store.save(ledger, DAY)
+    assert ledger.compact(3 * DAY + EXACT_PERIOD, 40 * DAY, ())

@@ -30,3 +30,12 @@ def test_a_pod_has_used_what_lies_in_the_window_up_to_now():
     assert used(150, 1000) == 50 * 1000
     assert used(50, 1000) == 0
     assert ledger.consumed_by("nobody", 310 * MICRO, 1000 * MICRO) == 0
+
+
+def test_a_copy_brings_what_is_not_stored_yet():
+    mine, other = Ledger("budget"), Ledger("budget")
+    mine.record("a", 0, 10, 1000)
+    other.record("a", 0, 10, 1000)
+    other.set_provisional("b", (Interval(20, 30, 1000),))
+    mine.merge(other)
+    assert mine.consumed(100 * MICRO, 100 * MICRO) == 20 * 1000 * MICRO

@@ -49,3 +49,23 @@ def test_of_pods_that_ended_at_the_end_of_the_dropped_hours_or_before_only_the_f
     profile.ended(3 * HOUR)
     profile.ended(3 * HOUR - 1)
     assert profile.ends_after((3 * HOUR - 2) * MICROSECONDS) == 2
+
+
+def test_the_window_holds_most_when_little_leaves_it_while_pods_run_on():
+    found = Profile()
+    found.change(0, 8)
+    found.change(HOUR // 2, -8)
+    found.change(9 * HOUR, 4)
+    now, window = 10 * HOUR * MICROSECONDS, 10 * HOUR * MICROSECONDS
+    # 8 leave for half an hour while 4 come, and then none: half an hour of 8, an hour of 4, and what comes meanwhile.
+    held = (8 * HOUR // 2 + 4 * HOUR) * MICROSECONDS
+    assert found.peak(now, window, HOUR // 4 * MICROSECONDS) == held
+    assert found.peak(now, window, 2 * HOUR * MICROSECONDS) == held + (4 * 2 - 4) * HOUR * MICROSECONDS
+
+
+@pytest.mark.parametrize(("after", "count"), [(-1, 6), (0, 5), (3, 2), (4, 1), (5, 0)])
+def test_ends_are_counted_from_either_side(after, count):
+    found = Profile()
+    for hour in range(6):
+        found.ended(hour * HOUR)
+    assert found.ends_after(after * HOUR * MICROSECONDS) == count

@@ -5,8 +5,12 @@ from datetime import UTC, datetime
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
-from forebay.engine.sources.configuration import claimed_twice, source_configs
+from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
+from forebay.engine.sources.configuration import claimed_twice, group_configs, source_configs
 from forebay.engine.sources.environment import EnvironmentClasses
+from forebay.model.sources import SourceKey
+from forebay.net.redaction import Redactor
+from forebay.providers.plugin import ProviderContext
 
 
 def machine(name):
@@ -44,3 +48,26 @@ def test_the_environment_owns_a_machine_before_any_class():
 
 def test_of_two_classes_of_one_age_the_first_by_name_owns_a_machine():
     assert sources([node_class("b", machine("box")), node_class("a", machine("box"))]) == ["a"]
+
+
+def provisioner(name, *groups, day=1):
+    spec = NodeProvisionerSpec(
+        existing_instance_group_names=groups, min_unutilized_gpu_nodes=1, provider=GroupProvider(name="simulated")
+    )
+    meta = ObjectMeta(name=name, creation_timestamp=datetime(2026, 3, day, tzinfo=UTC))
+    return NodeProvisioner(metadata=meta, spec=spec)
+
+
+def test_the_groups_of_each_provisioner_are_a_source_unless_an_older_one_names_them():
+    context = ProviderContext(
+        make_transport=lambda _: None, secrets=None, namespace="forebay", cluster="uid", redactor=Redactor()
+    )
+    old, new = provisioner("old", "a", "b"), provisioner("new", "b", "c", day=2)
+    late = provisioner("late", "c", day=3)
+
+    found = list(group_configs([late, new, old], context))
+
+    assert [(each.key.node_class, each.enabled, each.priority) for each in found] == [
+        (SourceKey.of_provisioner(name, "simulated").node_class, True, 0) for name in ("new", "old")
+    ]
+    assert len({each.digest for each in found}) == 2

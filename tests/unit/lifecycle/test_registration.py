@@ -2,6 +2,7 @@
 
 import pytest
 
+from forebay.api.gpu_instance import ResourceLifetime, SecondaryResource
 from forebay.api.parts import Truth
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.lifecycle.deliveries.policy import UNHEALTHY_AFTER
@@ -248,3 +249,18 @@ def test_a_machine_of_a_deleted_pool_is_drained_where_pods_may_have_come():
     step = next_step(facts(record(S.JOINED), node=node(), class_exists=False), NOW)
 
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.POOL_GONE)
+
+
+@pytest.mark.parametrize("sooner", [True, False])
+def test_a_deletion_that_failed_is_tried_again_while_a_deadline_is_waited_for(sooner):
+    def joining(*resources):
+        return facts(record(S.JOINED, since=NOW, secondary_resources=resources), node=node(gpus=0))
+
+    deadline = requeue_at(joining(), NOW)
+    retry = deadline - seconds(30) if sooner else deadline + seconds(30)
+    token = SecondaryResource(
+        kind="BootstrapToken", name="t", until=ResourceLifetime.JOINED, failures=1, retry_at=retry
+    )
+
+    assert requeue_at(joining(token), NOW) == min(deadline, retry)
+    assert next_step(joining(token), retry - seconds(1)) is None or not sooner

@@ -40,3 +40,11 @@ def test_offers_that_are_not_known_are_said_to_be_so():
         [],
         ["Offers of new in GPUNodeClass x are unknown: No answer."],
     )
+
+
+def test_notes_are_in_the_order_of_providers():
+    some = [offer(name, price_as_of=date(2024, 9, day)) for day, name in enumerate("fbdace", start=1)]
+
+    _, notes = live_rows(dict([source("x", "all", *some)]))
+
+    assert [note.split()[2] for note in notes] == list("abcdef")

@@ -109,3 +109,12 @@ def test_ages_use_the_clock_that_is_ahead():
     assert cluster_now([leader(renewed=-30)], NOW) == NOW + timedelta(seconds=30)
     assert cluster_now([leader(renewed=30)], NOW) == NOW
     assert cluster_now(None, NOW) == NOW
+
+
+def test_a_pod_waits_since_the_scheduler_said_so_or_since_it_was_created():
+    refused = pod("a", created=before(hours=2), unschedulable_since=before(hours=1))
+    untried = pod("b", unschedulable_since=None)
+
+    found = fields(waiting=[refused, untried])
+
+    assert [each.since for each in found["waiting"]] == [before(hours=1), untried.created]
