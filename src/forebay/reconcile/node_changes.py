@@ -16,11 +16,13 @@ from forebay.api.names import (
     WELL_KNOWN_LABELS,
 )
 from forebay.api.parts import TaintEffect
+from forebay.demand.planned_pods import is_gone
 from forebay.demand.refusal import RecordRefusal, refusal_holds
 from forebay.demand.reservation import Reservations
 from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode, startup_taints
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.steps import AnyStep, Launch
+from forebay.model.kept import among, kept
 from forebay.model.nodes import Node
 from forebay.model.requirements import Effect, Taint
 from forebay.planning.pool_permissions import is_clusters_label
@@ -98,10 +100,8 @@ def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
 
     Kubernetes deletes terminating pods of such a node and detaches their volumes, so that a StatefulSet recovers.
     """
-    in_use = {record.node_name for record in snapshot.records if record.state is not InstanceState.GONE}
-    for record in snapshot.records:
-        if record.state is not InstanceState.GONE:
-            continue
+    in_use = _in_use(snapshot.records)
+    for record in among(snapshot.records, is_gone):
         node = snapshot.nodes.get(record.node_name or "")
         if node is None or node.ready or node.name in in_use:
             continue
@@ -115,6 +115,11 @@ def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
         ours = out_of_service_taint(node)
         if ours is not None and (node.ready or node.name in in_use):
             yield SyncNode(record=None, node=node, labels={}, taints=(), remove=(ours,))
+
+
+@kept
+def _in_use(records: tuple[GPUInstance, ...]) -> frozenset[str | None]:
+    return frozenset(record.node_name for record in records if record.state is not InstanceState.GONE)
 
 
 def out_of_service_taint(node: Node) -> Taint | None:

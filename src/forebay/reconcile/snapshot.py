@@ -17,7 +17,7 @@ from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
-from forebay.disruption.machine_use import MachineUse
+from forebay.disruption.machine_use import MachineUses
 from forebay.lifecycle.orphans import Orphans
 from forebay.model.nodes import Node
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
@@ -101,8 +101,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     defragmented: datetime | None = None
     #: GPUInstances about which the last tick had nothing to decide. It saves time and alters nothing.
     settled: Settled = Settled()
-    #: How each machine was used, by name of its GPUInstance. It saves time and alters nothing.
-    uses: Mapping[str, MachineUse] = {}
+    #: How each machine was used. It saves time and alters nothing.
+    uses: MachineUses = MachineUses()
     #: Plans for pods of the last tick. They save time and alter nothing.
     plans: tuple[MadePlan, ...] = ()
 

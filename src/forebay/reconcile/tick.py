@@ -15,6 +15,7 @@ from forebay.lifecycle.node_certificates import certificate_decisions
 from forebay.lifecycle.steps import Adopt, DeleteRecord, WriteStatus
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
+from forebay.reconcile.adoption import adopt_orphans
 from forebay.reconcile.budget_reports import report_budgets
 from forebay.reconcile.budgeting import (
     assess_budgets,
@@ -30,7 +31,7 @@ from forebay.reconcile.class_deletions import report_deletions
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
 from forebay.reconcile.deleted_pools import deleted_pools
-from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
+from forebay.reconcile.due_steps import due_steps, paused_replacements
 from forebay.reconcile.group_reports import report_provisioners
 from forebay.reconcile.group_sizing import adopt_members, size_groups
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty

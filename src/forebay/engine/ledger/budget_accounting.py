@@ -15,6 +15,7 @@ from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
+from forebay.demand.planned_pods import is_gone
 from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
@@ -23,6 +24,7 @@ from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE, MARKED
+from forebay.model.kept import among
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.workloads import Pod
 from forebay.reconcile.node_changes import out_of_service_taint
@@ -325,14 +327,12 @@ class BudgetAccounting:
 
         The GPUInstance is Gone; later, when it is deleted, our out-of-service taint on the node says the same.
         """
-        records, nodes = self._views.instances.values(), self._views.nodes
+        records, nodes = self._views.instances.all(), self._views.nodes
         found = {}
-        for node in nodes.values():
-            if not node.ready and node.unready_since is not None and out_of_service_taint(node) is not None:
+        for node in among(nodes.all(), out_of_service_taint):
+            if not node.ready and node.unready_since is not None:
                 found[node.name] = node.unready_since
-        for record in records:
-            if record.state is not InstanceState.GONE:
-                continue
+        for record in among(records, is_gone):
             name, status = record.node_name, record.status
             if name is not None and status is not None:
                 there, since = nodes.get(("", name)), status.billed_until or status.since
