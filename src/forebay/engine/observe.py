@@ -68,6 +68,7 @@ class Observer:
         self._refused_tolerations = refused_tolerations or RefusedTolerations()
         self._remote = remote
         self._records = CurrentRecords()
+        self._configured: tuple[object, _Configured] | None = None
         self._last_known: KeptMapping[str, Node] = KeptMapping()
         self._nodes: KeptMapping[str, Node] = KeptMapping()
         self._offers: tuple[object, ...] = ()
@@ -147,8 +148,11 @@ class Observer:
             pools = tuple(of_this_operator(views.pools.values(), self._rules.namespace))
             return _Configured(classes, pools, claimed_twice(classes), ())
         objects = self._environment.objects()
-        claimed = claimed_twice(objects.classes, self._environment.own_classes(objects))
-        return _Configured(objects.classes, objects.pools, claimed, objects.decisions)
+        if self._configured is None or self._configured[0] is not objects:
+            claimed = claimed_twice(objects.classes, self._environment.own_classes(objects))
+            found = _Configured(objects.classes, objects.pools, claimed, objects.decisions)
+            self._configured = objects, found
+        return self._configured[1]
 
     def _nodes_with_devices(self) -> Mapping[str, Node]:
         """All nodes, with the GPUs that ResourceSlices show. Unchanged nodes stay the same object from tick to tick."""

@@ -90,6 +90,8 @@ def kept_tuple(before: tuple[T, ...], items: Iterable[T]) -> KeptTuple[T]:
 
 def kept_mapping(before: Mapping[K, V], items: Mapping[K, V]) -> KeptMapping[K, V]:
     """The mapping as it was before, where the objects are the very same in the same order; else a new one."""
+    if items is before and isinstance(items, KeptMapping):
+        return items
     same = isinstance(before, KeptMapping) and len(before) == len(items)
     if same and all(map(_is, before.values(), items.values())) and [*before] == [*items]:
         assert isinstance(before, KeptMapping)

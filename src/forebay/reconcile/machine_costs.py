@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.values import Figure
 from forebay.model.kept import kept
 from forebay.model.quantities import UsdPerHour
+
+K = TypeVar("K")
 
 _COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
 _FREE: Final = UsdPerHour(0)
@@ -32,22 +34,25 @@ def _price(written: Figure) -> UsdPerHour:
     return UsdPerHour(str(written))
 
 
-def class_of(record: GPUInstance) -> tuple[str, str]:
-    """The class of the GPUInstance as a key: classes are in no namespace."""
-    return "", record.spec.node_class_name or ""
+@kept
+def totals_by_pool(records: Iterable[GPUInstance]) -> Mapping[tuple[str, str], MachineTotals]:
+    """By namespace and name of the pool; ("", "") has those without one."""
+    return _totals(records, lambda record: record.pool_key)
 
 
 @kept
-def machine_totals(
-    records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
-) -> Mapping[tuple[str, str], MachineTotals]:
+def totals_by_class(records: Iterable[GPUInstance]) -> Mapping[str, MachineTotals]:
+    return _totals(records, lambda record: record.spec.node_class_name or "")
+
+
+def _totals(records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], K]) -> Mapping[K, MachineTotals]:
     # Many machines have few prices, and sums of exact prices are slow.
-    counts: defaultdict[tuple[tuple[str, str], Figure], int] = defaultdict(int)
+    counts: defaultdict[tuple[K, Figure], int] = defaultdict(int)
     for record in records:
         state = record.state
         if state is not InstanceState.GONE:
             counts[key_of(record), 0 if state in _COSTS_NOTHING else record.hourly_price] += 1
-    found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)
+    found: defaultdict[K, MachineTotals] = defaultdict(MachineTotals)
     for (key, price), machines in counts.items():
         count, cost = found[key]
         found[key] = MachineTotals(count + machines, cost + _price(price) * machines)

@@ -1,9 +1,8 @@
 """Status of GPUNodePools and GPUNodeClasses: conditions and totals. Written only where it has changed."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
@@ -20,7 +19,7 @@ from forebay.model.sources import CooldownKey, SourceKey
 from forebay.planning.pool_permissions import pool_refusal, unserved_namespaces
 from forebay.reconcile.decisions import ReportClass, ReportPool, UnreadableInstance
 from forebay.reconcile.isolation import Faults
-from forebay.reconcile.machine_costs import MachineTotals, class_of, machine_totals
+from forebay.reconcile.machine_costs import MachineTotals, totals_by_class, totals_by_pool
 from forebay.reconcile.pool_figures import gpu_totals, last_decisions, offers_of, records_by_pool
 from forebay.reconcile.snapshot import Snapshot, revisions
 
@@ -38,7 +37,6 @@ _NO_POOL: Final = (
 )
 
 
-_POOL_OF: Final[Callable[[GPUInstance], tuple[str, str]]] = attrgetter("pool_key")
 _NO_MACHINES: Final = MachineTotals()
 _NO_RECORDS: Final[KeptTuple[GPUInstance]] = KeptTuple()
 
@@ -66,7 +64,7 @@ def report_pools(
     if not snapshot.pools:
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
-    totals = machine_totals(snapshot.records, _POOL_OF)
+    totals = totals_by_pool(snapshot.records)
     by_pool = records_by_pool(snapshot.records)
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
@@ -125,7 +123,7 @@ def report_classes(snapshot: Snapshot, more: Mapping[str, Fact] | None = None) -
     """
     if not snapshot.classes:
         return
-    totals = machine_totals(snapshot.records, class_of)
+    totals = totals_by_class(snapshot.records)
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     approvals = approvals_by_class(snapshot.records, snapshot.signing_requests)
     for node_class in snapshot.classes:
@@ -139,7 +137,7 @@ def report_classes(snapshot: Snapshot, more: Mapping[str, Fact] | None = None) -
         status = node_class.status
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
-        count, cost = totals.get(("", node_class.metadata.name), _NO_MACHINES)
+        count, cost = totals.get(node_class.metadata.name, _NO_MACHINES)
         offers = offers_of(snapshot, node_class.metadata.name, None if status is None else status.offers)
         shown = (status.active_nodes, status.hourly_cost, status.offers) if status is not None else None
         if conditions == current and shown == (count, cost.exact(), offers):

@@ -19,6 +19,7 @@ from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
 from forebay.disruption.machine_use import MachineUses
 from forebay.lifecycle.orphans import Orphans
+from forebay.model.kept import kept
 from forebay.model.nodes import Node
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources
@@ -185,14 +186,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def nodes_by_taint(self) -> Mapping[str, Sequence[Node]]:
         """Nodes that carry a taint, by the key of each."""
-        found: defaultdict[str, list[Node]] = defaultdict(list)
-        for node in self.nodes.values():
-            if len(node.taints) == 1:
-                found[node.taints[0].key].append(node)
-            elif node.taints:
-                for key in dict.fromkeys(taint.key for taint in node.taints):
-                    found[key].append(node)
-        return found
+        return _by_taint(self.nodes)
+
+
+@kept
+def _by_taint(nodes: Mapping[str, Node]) -> Mapping[str, Sequence[Node]]:
+    found: defaultdict[str, list[Node]] = defaultdict(list)
+    for node in nodes.values():
+        if len(node.taints) == 1:
+            found[node.taints[0].key].append(node)
+        elif node.taints:
+            for key in dict.fromkeys(taint.key for taint in node.taints):
+                found[key].append(node)
+    return dict(found)
 
 
 def revisions(snapshot: Snapshot) -> dict[SourceKey, Mapping[str, str]]:
