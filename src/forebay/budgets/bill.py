@@ -17,9 +17,10 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.budgets.accounts import Account, Accounts, BudgetKey
+from forebay.budgets.accounts import Account, Accounts
 from forebay.budgets.bill_keys import HOUR, BillKey, Cost, hour_key, merge_adjacent, record_by_hour
 from forebay.budgets.bill_shares import Payer, PodUse, RecordedCost, Share, billed, shares
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import Interval, Run, microseconds, run_of, seconds, thousandths
 from forebay.model.kept import KeptTuple

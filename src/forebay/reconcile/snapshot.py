@@ -13,8 +13,8 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.api.node_provisioner import NodeProvisioner
-from forebay.budgets.accounts import Accounts, BudgetKey
-from forebay.budgets.assessment import Assessor
+from forebay.budgets.assessment import Assessments
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
 from forebay.disruption.machine_use import MachineUses
@@ -59,9 +59,8 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """What budgets have counted, and the state of the pods and Jobs that they act on."""
 
-    #: Accounts and assessor are live objects, not copies: the engine changes them only between two ticks.
-    accounts: Accounts
-    assessor: Assessor
+    #: As they were: accounts that change later are others.
+    accounts: BudgetAccounts[BudgetAccount]
     #: By budget, which stored chunks of its ledger cannot be read.
     damages: Mapping[BudgetKey, str] = {}
     #: By budget, which stored chunks of its ledger somebody deleted, so that they were written again.
@@ -96,6 +95,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     orphans: Orphans = Orphans()
     #: When the status of each budget was last written.
     reported: Mapping[BudgetKey, datetime] = {}
+    #: Forecasts of budgets, which are made anew each minute.
+    assessments: Assessments = Assessments()
     #: When nodes were last looked at that may be under-utilized.
     consolidated: datetime | None = None
     #: When the groups of NodeProvisioners were last looked at for nodes that can be freed.

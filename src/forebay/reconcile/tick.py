@@ -78,8 +78,7 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     # 3. Account: usage and forecast of every budget, from the ledger and the running pods.
     assessed = assess_budgets(snapshot)
-    if snapshot.budget_state is not None:
-        faults.add("GPUWorkloadBudget", snapshot.budget_state.assessor.errors)
+    faults.add("GPUWorkloadBudget", assessed.errors)
 
     def serve(seen: Snapshot) -> tuple[Assessment, Reservations, Purchases]:
         # 4. Demand: unschedulable GPU pods, minus those that fit on free or launching nodes.
@@ -177,6 +176,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             reservations=reservations,
             orphans=orphans,
             reported=budgets.reported,
+            assessments=assessed.assessments,
             consolidated=scaled_down.consolidated,
             defragmented=sized.defragmented,
             settled=due.settled.without(synced.pending),

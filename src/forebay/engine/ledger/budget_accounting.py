@@ -11,8 +11,9 @@ import structlog
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
-from forebay.budgets.accounts import Account, Accounts, BudgetKey
-from forebay.budgets.assessment import Assessor, QuotaLimits
+from forebay.budgets.accounts import Account, Accounts
+from forebay.budgets.assessment import QuotaLimits
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
 from forebay.demand.planned_pods import is_gone
@@ -70,7 +71,6 @@ class BudgetAccounting:
         self._counts = counts
         self.accounts = Accounts()
         self.bill_accounting = BillAccounting(views, self.accounts, gpu_resources=gpu_resources)
-        self.assessor = Assessor()
         self.actions = PendingEnforcement()
         self.sync = LedgerSync(
             store, self._ledgers, clock=clock, still_leader=still_leader, live=self._live, wake=views.wake.set
@@ -156,8 +156,7 @@ class BudgetAccounting:
         sync.schedule(now)
         since = sync.waiting_since
         return BudgetState(
-            accounts=self.accounts,
-            assessor=self.assessor,
+            accounts=self.accounts.frozen(),
             damages=sync.damages,
             rewritten=sync.rewritten,
             invalid=dict(self._invalid),
