@@ -3,9 +3,10 @@
     python bench/tick.py [--nodes N] [--pods N] [--machines N] [--json]
 
 The operator leads, with real informers; `--machines` of the nodes are Forebay's own. When there is nothing left to do,
-it is made to look again and again: configure, observe, think, apply nothing. Then one GPU pod waits that nothing can
-take. `every_node` is the same where every node is Forebay's. Ends with 1 where an idle tick takes more than 50 ms. On a
-busy machine, compare the CPU times.
+it is made to look again and again: configure, observe, think, apply nothing; then the same after one node has said
+something new (`heartbeat`), as every kubelet does every five minutes. Then one GPU pod waits that nothing can take.
+`every_node` is the same where every node is Forebay's. Ends with 1 where an idle tick takes more than 10 ms, or more
+than 60 ms where every node is Forebay's. On a busy machine, compare the CPU times.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +31,8 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Request, Response
 
-BAR_MS = 50.0
+BAR_MS = 10.0
+BAR_EVERY_NODE_MS = 60.0
 SERVER = "http://embedded"
 TURNS = 30
 _MACHINES = 250
@@ -146,12 +148,17 @@ async def quiet(operator: Operator) -> None:
             return
 
 
-async def once(operator: Operator) -> tuple[float, float]:
-    """Milliseconds of the middle one of many ticks: by the clock, and of CPU time, which others cannot take away."""
+async def once(operator: Operator, before: Callable[[int], Awaitable[None]] | None = None) -> tuple[float, float]:
+    """Milliseconds of the middle one of many ticks: by the clock, and of CPU time, which others cannot take away.
+
+    `before` is called before each, with its number.
+    """
     loop = operator.loop
     assert loop is not None
     took, worked = [], []
-    for _ in range(TURNS):
+    for turn in range(TURNS):
+        if before is not None:
+            await before(turn)
         began, busy = time.perf_counter(), time.process_time()
         await loop.reconcile()
         took.append((time.perf_counter() - began) * 1000)
@@ -173,6 +180,17 @@ async def measure(cluster: EmbeddedCluster, names: list[str]) -> dict[str, float
         await quiet(operator)
         idle, idle_cpu = await once(operator)
         store = cluster.store
+
+        async def heartbeat(turn: int) -> None:
+            seen = store.get(kinds.NODE_KIND, None, names[turn])
+            [said] = seen["status"]["conditions"]
+            said = {**said, "lastHeartbeatTime": store.timestamp(), "message": f"heartbeat {turn}"}
+            status = {**seen["status"], "conditions": [said]}
+            written = store.update(kinds.NODE_KIND, {**seen, "status": status}, subresource="status")
+            while operator.views.nodes.resource_version < int(written["metadata"]["resourceVersion"]):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+        beat, beat_cpu = await once(operator, heartbeat)
         store.create(kinds.POD_KIND, pod("waiting", 8, None))
         unschedulable = {
             "type": "PodScheduled",
@@ -187,7 +205,14 @@ async def measure(cluster: EmbeddedCluster, names: list[str]) -> dict[str, float
         await quiet(operator)
         one_pod, one_pod_cpu = await once(operator)
         store.delete(kinds.POD_KIND, "default", "waiting", grace=0)
-    return {"idle_ms": idle, "idle_cpu_ms": idle_cpu, "one_pod_ms": one_pod, "one_pod_cpu_ms": one_pod_cpu}
+    return {
+        "idle_ms": idle,
+        "idle_cpu_ms": idle_cpu,
+        "heartbeat_ms": beat,
+        "heartbeat_cpu_ms": beat_cpu,
+        "one_pod_ms": one_pod,
+        "one_pod_cpu_ms": one_pod_cpu,
+    }
 
 
 async def work(nodes: int, pods: int, machines: int) -> dict[str, Any]:
@@ -217,12 +242,15 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
 
     figures = asyncio.run(work(options.nodes, options.pods, options.machines))
-    print(f"{'nodes':>8}{'pods':>10}{'machines':>10}{'idle ms':>10}{'CPU':>8}{'one pod ms':>12}{'CPU':>8}")
+    heads = ("idle", "CPU", "heartbeat", "CPU", "one pod", "CPU")
+    print(f"{'nodes':>8}{'pods':>10}{'machines':>10}{''.join(f'{head:>11}' for head in heads)}  (ms)")
     for machines, found in ((options.machines, figures), (options.nodes, figures["every_node"])):
-        row = f"{options.nodes:>8}{options.pods:>10}{machines:>10}{found['idle_ms']:>10.1f}{found['idle_cpu_ms']:>8.1f}"
-        print(f"{row}{found['one_pod_ms']:>12.1f}{found['one_pod_cpu_ms']:>8.1f}")
-    met = bool(figures["idle_ms"] <= BAR_MS)
-    print(f"bar: an idle tick in {BAR_MS:.0f} ms: {'met' if met else 'MISSED'}")
+        keys = (f"{each}_{unit}" for each in ("idle", "heartbeat", "one_pod") for unit in ("ms", "cpu_ms"))
+        row = "".join(f"{found[key]:>11.1f}" for key in keys)
+        print(f"{options.nodes:>8}{options.pods:>10}{machines:>10}{row}")
+    met = figures["idle_ms"] <= BAR_MS and figures["every_node"]["idle_ms"] <= BAR_EVERY_NODE_MS
+    bar = f"{BAR_MS:.0f} ms, and in {BAR_EVERY_NODE_MS:.0f} ms where every node is Forebay's"
+    print(f"bar: an idle tick in {bar}: {'met' if met else 'MISSED'}")
     if options.json:
         print(json.dumps(figures))
     return 0 if met else 1

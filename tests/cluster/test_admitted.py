@@ -12,7 +12,6 @@ from forebay.api.codec import decode
 from forebay.api.gpu_node_pool import GPU_NODE_POOL
 from forebay.api.gpu_workload_budget import GPU_WORKLOAD_BUDGET
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assessment import Assessor
 from forebay.kube.decoders import UndecodableObject, decoder_for
 from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES
@@ -170,7 +169,7 @@ def test_no_budget_that_is_admitted_breaks_a_tick(own_rig, team, hours, usd):
     budget = decode(GPU_WORKLOAD_BUDGET, json.dumps(stored).encode())
     accounts = Accounts()
     accounts.open(budget, NOW)
-    state = BudgetState(accounts=accounts, assessor=Assessor())
+    state = BudgetState(accounts=accounts.frozen())
 
     result = tick(Snapshot(now=NOW, budgets=(budget,), budget_state=state))
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forebay.engine.apply.applier import MAX_CONCURRENT
+from forebay.engine.apply.records import MAX_CONCURRENT
 from tests.cluster import audit
 from tests.cluster.operators import until
 from tests.cluster.proxy import Proxy

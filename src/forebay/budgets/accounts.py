@@ -7,34 +7,59 @@ without a budget are not remembered.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
+from forebay.budgets.budget_accounts import AccountLabel, BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.ledger.ledger import EXACT_PERIOD, Ledger
 from forebay.budgets.usage import Run, run_of, seconds, thousandths
 from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 from forebay.model.workloads import Pod
 
-BudgetKey = tuple[str, str]
-_Label = tuple[str, str, str]
 _NO_ACCOUNTS: Final = ()
 _NO_RESOURCES: Final[frozenset[str]] = frozenset()
 
 
-class Account:
-    """One budget's view: its selector, its pods, and its two ledgers (usage and dollars)."""
+class Account(BudgetAccount):
+    """The account of one budget, as it is kept."""
+
+    ledger: Ledger
+    money: Ledger
+    pods: dict[str, Pod]
 
     def __init__(self, budget: GPUWorkloadBudget, ledger: Ledger | None = None, money: Ledger | None = None) -> None:
-        self.key: BudgetKey = budget.key
-        self.uid = budget.uid
-        self.resource = budget.spec.gpu_resource_name
-        self.selector = selector_of(budget)
-        self.exact = budget.spec.accounting is Accounting.EXACT
-        self.ledger = ledger or Ledger(budget.uid)
-        #: Dollars. Entries are by GPUInstance and hour, not by pod; `Bill` records them.
-        self.money = money or Ledger(budget.uid)
-        #: Pods by UID that match the selector, request the resource and have not ended.
-        self.pods: dict[str, Pod] = {}
+        super().__init__(
+            key=budget.key,
+            uid=budget.uid,
+            resource=budget.spec.gpu_resource_name,
+            selector=selector_of(budget),
+            exact=budget.spec.accounting is Accounting.EXACT,
+            ledger=ledger or Ledger(budget.uid),
+            money=money or Ledger(budget.uid),
+            pods={},
+        )
+        self._pod_changes = 0
+        self._last_frozen: tuple[tuple[object, ...], BudgetAccount] | None = None
+
+    def frozen(self) -> BudgetAccount:
+        """The account as it is now, which later changes leave alone: the same as before, where nothing has changed."""
+        ledger, money = self.ledger, self.money
+        versions = (ledger.profile.version, money.profile.version, self._pod_changes)
+        state = (ledger, money, *versions, self.selector, self.exact)
+        if self._last_frozen is None or self._last_frozen[0] != state:
+            made = BudgetAccount(
+                key=self.key,
+                uid=self.uid,
+                resource=self.resource,
+                selector=self.selector,
+                exact=self.exact,
+                ledger=ledger.frozen(self.pods),
+                money=money.frozen(),
+                pods=MappingProxyType(dict(self.pods)),
+            )
+            self._last_frozen = state, made
+        return self._last_frozen[1]
 
     def matches(self, pod: Pod) -> bool:
         return pod.namespace == self.key[0] and self.selector.matches(pod.labels)
@@ -46,9 +71,10 @@ class Account:
         """
         rate = thousandths(pod.shape, self.resource)
         if not rate or pod.phase.ended or (run is not None and run.end is not None):
-            self.pods.pop(pod.uid, None)
-        else:
+            self._forget_pod(pod.uid)
+        elif self.pods.get(pod.uid) is not pod:
             self.pods[pod.uid] = pod
+            self._pod_changes += 1
         if run is None or not rate:
             return
         ledger, uid = self.ledger, pod.uid
@@ -71,8 +97,12 @@ class Account:
 
     def stop_counting(self, uid: str, at: int) -> None:
         """End the run of a pod that was deleted or no longer matches."""
-        self.pods.pop(uid, None)
+        self._forget_pod(uid)
         self.ledger.end(uid, at)
+
+    def _forget_pod(self, uid: str) -> None:
+        if self.pods.pop(uid, None) is not None:
+            self._pod_changes += 1
 
 
 class _SeenPod(NamedTuple):
@@ -83,14 +113,16 @@ class _SeenPod(NamedTuple):
     accounts: tuple[Account, ...]
 
 
-class Accounts:
-    """Accounts of all budgets, and the pods that were seen in their namespaces."""
+class Accounts(BudgetAccounts[Account]):
+    """Accounts of all budgets, as they are kept, and the pods that were seen in their namespaces."""
 
     def __init__(self) -> None:
-        self._accounts: dict[BudgetKey, Account] = {}
+        self._kept: dict[BudgetKey, Account] = {}
+        self._by_label: dict[AccountLabel, list[BudgetKey]] = {}
+        self._without_label: dict[str, list[BudgetKey]] = {}
+        super().__init__(self._kept, self._by_label, self._without_label)
+        self._last_frozen: BudgetAccounts[BudgetAccount] | None = None
         self._in_namespace: dict[str, dict[BudgetKey, Account]] = {}
-        self._by_label: dict[_Label, list[Account]] = {}
-        self._without_label: dict[str, list[Account]] = {}
         self._seen: dict[str, dict[str, _SeenPod]] = {}
         #: Resources that the budgets of each namespace count.
         self._counted: dict[str, frozenset[str]] = {}
@@ -99,11 +131,14 @@ class Accounts:
         #: Nodes whose machine is proven off, and since when: pods that seem to run there use nothing.
         self._off: dict[str, int] = {}
 
-    def __iter__(self) -> Iterator[Account]:
-        return iter(self._accounts.values())
-
-    def get(self, key: BudgetKey) -> Account | None:
-        return self._accounts.get(key)
+    def frozen(self) -> BudgetAccounts[BudgetAccount]:
+        """All accounts as they are now: the same object as before, where nothing has changed."""
+        last, accounts = self._last_frozen, {key: each.frozen() for key, each in self._kept.items()}
+        if last is None or not last.has(accounts):
+            by_label = {label: tuple(keys) for label, keys in self._by_label.items()}
+            without_label = {namespace: tuple(keys) for namespace, keys in self._without_label.items()}
+            last = self._last_frozen = BudgetAccounts(accounts, by_label, without_label)
+        return last
 
     def open(
         self,
@@ -125,7 +160,7 @@ class Accounts:
         return account
 
     def _open(self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None, money: Ledger | None) -> Account:
-        account = self._accounts.get(budget.key)
+        account = self._kept.get(budget.key)
         if account is not None and account.uid == budget.uid:
             account.exact = budget.spec.accounting is Accounting.EXACT
             changed = selector_of(budget)
@@ -137,7 +172,7 @@ class Accounts:
         else:
             if account is not None:
                 self._remove(account)
-            account = self._accounts[budget.key] = Account(budget, ledger, money)
+            account = self._kept[budget.key] = Account(budget, ledger, money)
             self._in_namespace.setdefault(budget.key[0], {})[budget.key] = account
             self._index(account)
             # Pods that were seen before count as if the budget had existed then.
@@ -152,7 +187,7 @@ class Accounts:
 
     def close(self, key: BudgetKey, at: datetime) -> Account:
         """Remove the account of a deleted budget, and return it with the usage until now."""
-        account = self._accounts[key]
+        account = self._kept[key]
         self._remove(account)
         if key[0] not in self._counted:
             self._seen.pop(key[0], None)
@@ -163,7 +198,7 @@ class Accounts:
 
     def _remove(self, account: Account) -> None:
         namespace = account.key[0]
-        del self._accounts[account.key], self._in_namespace[namespace][account.key]
+        del self._kept[account.key], self._in_namespace[namespace][account.key]
         self._unindex(account)
         seen = self._seen.get(namespace, {})
         for uid, each in seen.items():
@@ -273,24 +308,12 @@ class Accounts:
     def in_namespace(self, namespace: str) -> Iterator[Account]:
         return iter(self._in_namespace.get(namespace, {}).values())
 
-    def matching(self, pod: Pod) -> Iterator[Account]:
-        """Accounts whose selector matches the pod, whether or not it requests what they count."""
-        namespace = pod.namespace
-        for account in self._without_label.get(namespace, _NO_ACCOUNTS):
-            if account.selector.matches(pod.labels):
-                yield account
-        if self._by_label:
-            for key, value in pod.labels.items():
-                for account in self._by_label.get((namespace, key, value), _NO_ACCOUNTS):
-                    if account.selector.matches(pod.labels):
-                        yield account
-
     def _index(self, account: Account) -> None:
-        self._index_of(account).append(account)
+        self._index_of(account).append(account.key)
         self._count_resources(account.key[0])
 
     def _unindex(self, account: Account) -> None:
-        self._index_of(account).remove(account)
+        self._index_of(account).remove(account.key)
         self._count_resources(account.key[0])
 
     def _count_resources(self, namespace: str) -> None:
@@ -300,7 +323,7 @@ class Accounts:
         else:
             self._counted.pop(namespace, None)
 
-    def _index_of(self, account: Account) -> list[Account]:
+    def _index_of(self, account: Account) -> list[BudgetKey]:
         """List that holds the account: by one label that its pods must have, else by its namespace."""
         namespace = account.key[0]
         for label in sorted(account.selector.match_labels.items()):

@@ -12,7 +12,6 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE
-from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.assessment import (
     ASSUMED_RUNTIME,
     MINIMUM_RUNTIME,
@@ -22,6 +21,7 @@ from forebay.budgets.assessment import (
     earliest_headroom,
     headroom,
 )
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.usage import described, thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -55,7 +55,7 @@ class _BudgetHeadroom:
 
     __slots__ = ("account", "gpu_hours", "limits", "usd")
 
-    def __init__(self, account: Account, limits: QuotaLimits, now: datetime) -> None:
+    def __init__(self, account: BudgetAccount, limits: QuotaLimits, now: datetime) -> None:
         self.account = account
         self.limits = limits
         free = headroom(account, limits, now)
@@ -68,7 +68,7 @@ class Admission:
 
     def __init__(
         self,
-        accounts: Accounts,
+        accounts: BudgetAccounts[BudgetAccount],
         budgets: Mapping[BudgetKey, GPUWorkloadBudget],
         standings: Mapping[BudgetKey, Standing],
         now: datetime,

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget, Quota
-from forebay.budgets.accounts import Account, Accounts, BudgetKey
-from forebay.budgets.ledger.profile import Profile
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
+from forebay.budgets.ledger.profile import UsageProfile
 from forebay.budgets.usage import described, from_microseconds, microseconds
 from forebay.model.boundary import Boundary
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
@@ -119,17 +119,30 @@ class QuotaLimits(msgspec.Struct, frozen=True):
 _Forecast = tuple[int | None, int | None]
 
 
+class Assessments(msgspec.Struct, frozen=True, kw_only=True):
+    """What the next assessment need not compute again: parsed quotas, and forecasts, which hold for a minute."""
+
+    limits: Mapping[BudgetKey, tuple[Quota, QuotaLimits]] = {}
+    #: By budget: what the forecast follows from, the forecast, and until when it holds.
+    forecasts: Mapping[BudgetKey, tuple[tuple[int, int, QuotaLimits], _Forecast, int]] = {}
+
+
 class Assessor:
     """Assesses budgets, and caches parsed quotas and forecasts until the quota or the ledgers change."""
 
-    def __init__(self) -> None:
-        self._limits: dict[BudgetKey, tuple[Quota, QuotaLimits]] = {}
-        self._forecasts: dict[BudgetKey, tuple[tuple[int, int, QuotaLimits], _Forecast, int]] = {}
+    def __init__(self, before: Assessments | None = None) -> None:
+        self._limits = {} if before is None else dict(before.limits)
+        self._forecasts = {} if before is None else dict(before.forecasts)
         #: Budgets that the last `assess` could not assess, and why.
         self.errors: Mapping[BudgetKey, Exception] = {}
 
+    @property
+    def assessments(self) -> Assessments:
+        """For the assessor of the next tick."""
+        return Assessments(limits=dict(self._limits), forecasts=dict(self._forecasts))
+
     def assess(
-        self, budgets: Iterable[GPUWorkloadBudget], accounts: Accounts, now: datetime
+        self, budgets: Iterable[GPUWorkloadBudget], accounts: BudgetAccounts[BudgetAccount], now: datetime
     ) -> Mapping[BudgetKey, Standing]:
         """Standing of every budget that has an account and can be assessed; `errors` names the others."""
         at = microseconds(now)
@@ -147,7 +160,7 @@ class Assessor:
             self._forecasts = {key: kept for key, kept in self._forecasts.items() if key in found}
         return found
 
-    def standing(self, budget: GPUWorkloadBudget, account: Account, now: datetime) -> Standing:
+    def standing(self, budget: GPUWorkloadBudget, account: BudgetAccount, now: datetime) -> Standing:
         """Standing of one budget."""
         return self._standing(budget, account, microseconds(now))
 
@@ -158,7 +171,7 @@ class Assessor:
             known = self._limits[budget.key] = (quota, QuotaLimits.of(quota))
         return known[1]
 
-    def _standing(self, budget: GPUWorkloadBudget, account: Account, at: int) -> Standing:
+    def _standing(self, budget: GPUWorkloadBudget, account: BudgetAccount, at: int) -> Standing:
         limits = self.limits(budget)
         window = limits.window // _MICROSECOND
         ledger, money = account.ledger, account.money
@@ -181,7 +194,7 @@ class Assessor:
             earliest=None if earliest is None else from_microseconds(earliest),
         )
 
-    def _forecast(self, account: Account, limits: QuotaLimits, at: int, window: int) -> _Forecast:
+    def _forecast(self, account: BudgetAccount, limits: QuotaLimits, at: int, window: int) -> _Forecast:
         profile, dollars = account.ledger.profile, account.money.profile
         state = (profile.version, dollars.version, limits)
         known = self._forecasts.get(account.key)
@@ -199,7 +212,7 @@ def _smoothing(window: int) -> int:
     return min(_SMOOTHING // _MICROSECOND, window // 10)
 
 
-def _first(profile: Profile, dollars: Profile, limits: QuotaLimits, at: int, span: int) -> int | None:
+def _first(profile: UsageProfile, dollars: UsageProfile, limits: QuotaLimits, at: int, span: int) -> int | None:
     """When the first of the quotas is used up."""
     window = limits.window // _MICROSECOND
     moments = (
@@ -209,7 +222,9 @@ def _first(profile: Profile, dollars: Profile, limits: QuotaLimits, at: int, spa
     return min((each for each in moments if each is not None), default=None)
 
 
-def headroom(account: Account, limits: QuotaLimits, now: datetime, runtime: timedelta = ASSUMED_RUNTIME) -> Headroom:
+def headroom(
+    account: BudgetAccount, limits: QuotaLimits, now: datetime, runtime: timedelta = ASSUMED_RUNTIME
+) -> Headroom:
     """Headroom of a budget if running pods go on for `runtime`."""
     at, window, span = microseconds(now), limits.window // _MICROSECOND, runtime // _MICROSECOND
     hours = usd = None
@@ -225,7 +240,7 @@ def headroom(account: Account, limits: QuotaLimits, now: datetime, runtime: time
 
 
 def earliest_headroom(
-    account: Account, limits: QuotaLimits, need: GpuHours, now: datetime, need_usd: Usd = NO_DOLLARS
+    account: BudgetAccount, limits: QuotaLimits, need: GpuHours, now: datetime, need_usd: Usd = NO_DOLLARS
 ) -> datetime:
     """Earliest time at which enough usage has left the window for `need`, if nothing more is used from now on."""
     at, window = microseconds(now), limits.window // _MICROSECOND

@@ -17,11 +17,13 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.budgets.accounts import Account, Accounts, BudgetKey
+from forebay.budgets.accounts import Account, Accounts
 from forebay.budgets.bill_keys import HOUR, BillKey, Cost, hour_key, merge_adjacent, record_by_hour
 from forebay.budgets.bill_shares import Payer, PodUse, RecordedCost, Share, billed, shares
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import Interval, Run, microseconds, run_of, seconds, thousandths
+from forebay.model.kept import KeptTuple
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.workloads import Pod
 
@@ -88,6 +90,7 @@ class Bill:
         self._hour = 0
         self._hour_due: deque[str] = deque()
         self._records: dict[str, GPUInstance] = {}
+        self._seen: Iterable[GPUInstance] = ()
 
     def see_instances(
         self,
@@ -96,6 +99,9 @@ class Bill:
         now: datetime,
     ) -> None:
         """Update the bill with all existing GPUInstances; `pods_on` returns the pods of a node."""
+        if isinstance(records, KeptTuple) and records is self._seen:
+            return
+        self._seen = records
         known, self._records = self._records, {record.uid: record for record in records}
         for uid in known.keys() - self._records.keys():
             self._instance_gone(uid, now)

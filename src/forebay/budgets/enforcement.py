@@ -9,7 +9,6 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.api.parts import Truth
-from forebay.budgets.accounts import Account, BudgetKey
 from forebay.budgets.assessment import (
     ASSUMED_RUNTIME,
     MINIMUM_RUNTIME,
@@ -18,6 +17,7 @@ from forebay.budgets.assessment import (
     earliest_headroom,
     headroom,
 )
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetKey
 from forebay.budgets.usage import described, microseconds, thousandths
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
@@ -128,7 +128,7 @@ def exceeded_since(budget: GPUWorkloadBudget) -> datetime | None:
 
 def enforce(
     budget: GPUWorkloadBudget,
-    account: Account,
+    account: BudgetAccount,
     standing: Standing,
     now: datetime,
     *,
@@ -201,7 +201,7 @@ def _alert(
 
 
 def _wait_for_terminating(
-    account: Account, standing: Standing, now: datetime, last_action: datetime | None
+    account: BudgetAccount, standing: Standing, now: datetime, last_action: datetime | None
 ) -> datetime | None:
     """When to look again, if what terminating pods will free may be enough; None: stop another pod now.
 
@@ -243,7 +243,7 @@ def _spared_until(pod: Pod, backoffs: Mapping[str, EvictionBackoff]) -> datetime
 
 
 def _offenders(
-    account: Account, standing: Standing, now: datetime, blocked: Collection[str]
+    account: BudgetAccount, standing: Standing, now: datetime, blocked: Collection[str]
 ) -> list[tuple[Pod, GpuHours]]:
     """Running pods that may be stopped: the largest usage in the window first, then by name."""
     at, window = microseconds(now), standing.window // _MICROSECOND
@@ -291,7 +291,7 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
     return EnforcementResult(decisions=tuple(found))
 
 
-def _resume(account: Account, standing: Standing, paused: list[PausedJob], now: datetime) -> EnforcementResult:
+def _resume(account: BudgetAccount, standing: Standing, paused: list[PausedJob], now: datetime) -> EnforcementResult:
     """Resume of the Job that has been paused longest, if the budget has headroom for it beside the running pods.
 
     One Job at a time: two Jobs resumed together could use up the quota every time, where one alone would finish.
@@ -323,7 +323,7 @@ def _resumed(paused: PausedJob, why: str) -> Resume:
     )
 
 
-def _starting(account: Account, limits: QuotaLimits) -> GpuHours:
+def _starting(account: BudgetAccount, limits: QuotaLimits) -> GpuHours:
     """Usage that pods will add that are bound to a node and do not run yet."""
     rates = (
         thousandths(pod.shape, account.resource)

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.model.kept import kept
 from forebay.model.nodes import Node
 from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement, Toleration
 from forebay.model.workloads import Phase, Pod, PodShape
@@ -28,13 +29,15 @@ def waiting_for_their_machine(
     bound_to: Callable[[str], Iterable[Pod]],
 ) -> tuple[Pod, ...]:
     """GPU pods that wait on the NotReady nodes of owned `machines`, as unschedulable pods that fit no other node."""
+    off = _off(records, machines, nodes)
+    return tuple(_pinned(pod, name) for name in off for pod in bound_to(name) if _waits(pod))
+
+
+@kept
+def _off(records: Iterable[GPUInstance], machines: Iterable[str], nodes: Mapping[str, Node]) -> tuple[str, ...]:
     busy = {record.node_name for record in records if record.state in _SERVING_OR_LEAVING}
-    found: list[Pod] = []
-    for name in sorted(set(machines) - busy):
-        node = nodes.get(name)
-        if node is not None and not node.ready and node.deleted is None:
-            found += (_pinned(pod, name) for pod in bound_to(name) if _waits(pod))
-    return tuple(found)
+    there = ((name, nodes.get(name)) for name in sorted(set(machines) - busy))
+    return tuple(name for name, node in there if node is not None and not node.ready and node.deleted is None)
 
 
 def _waits(pod: Pod) -> bool:

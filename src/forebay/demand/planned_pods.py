@@ -1,15 +1,20 @@
 """Pods that a GPUInstance was launched for: their planned nodes, and whether these are idle or leaving."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.parts import Condition
+from forebay.model.kept import among, kept
 
 #: Condition of a GPUInstance: whether its node is idle, since when, and why. In the API, to survive operator restarts.
 IDLE_CONDITION: Final = "Idle"
 
 _LEAVING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
+
+
+def is_gone(record: GPUInstance) -> bool:
+    return record.state is InstanceState.GONE
 
 
 def is_leaving(record: GPUInstance) -> bool:
@@ -34,14 +39,20 @@ def planned_nodes(records: Iterable[GPUInstance], among: Collection[str]) -> dic
     return found
 
 
-def live_containers(records: Iterable[GPUInstance]) -> dict[str, GPUInstance]:
+def runs_remotely(record: GPUInstance) -> bool:
+    """Whether the GPUInstance is a remote container and no node."""
+    return not record.spec.delivers.has_node
+
+
+@kept
+def live_containers(records: Iterable[GPUInstance]) -> Mapping[str, GPUInstance]:
     """The remote container of each pod (by UID) that has one which is not proven gone; the oldest, where two have it.
 
     Such a pod needs no other capacity, and must not get any: its work would be done twice.
     """
     found: dict[str, GPUInstance] = {}
-    for record in records:
-        if record.spec.delivers.has_node or record.state is InstanceState.GONE:
+    for record in among(records, runs_remotely):
+        if record.state is InstanceState.GONE:
             continue
         for pod in record.spec.pods:
             known = found.get(pod.uid)

@@ -10,6 +10,7 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.parts import Condition, Truth
 from forebay.demand.free_capacity import FreeNode
 from forebay.demand.planned_pods import is_leaving
+from forebay.model.kept import kept
 from forebay.model.workloads import Pod
 
 #: Condition of a GPUInstance whose node is to be replaced: True while a replacement is looked for or launching.
@@ -40,6 +41,11 @@ def condition_of(record: GPUInstance, kind: str) -> Condition | None:
     return None
 
 
+def told_of_replacement(record: GPUInstance) -> bool:
+    """Whether the GPUInstance has the condition that speaks of its replacement, whatever that says."""
+    return condition_of(record, REPLACEMENT) is not None
+
+
 def is_to_be_replaced(record: GPUInstance) -> bool:
     """Whether the GPUInstance is still on its way to be replaced: its replacement is wanted until it has gone."""
     if record.state is InstanceState.DRAINING:
@@ -48,6 +54,7 @@ def is_to_be_replaced(record: GPUInstance) -> bool:
     return record.state is InstanceState.READY and any(each is not None and each.status is Truth.TRUE for each in told)
 
 
+@kept
 def replaced(records: Iterable[GPUInstance]) -> tuple[Replaced, ...]:
     """Each GPUInstance that is to be replaced, with the one that is launched for that and has not failed."""
     records = tuple(records)

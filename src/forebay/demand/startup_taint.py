@@ -11,7 +11,7 @@ replaces have left that: whatever their controllers create in their place gets t
 Everything follows from the cluster: a process that dies at any point is continued by the next.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,6 +27,7 @@ from forebay.demand.planned_pods import is_leaving
 from forebay.demand.replacements import expected_pods, moved_at, succeeds
 from forebay.demand.reservation import service_order
 from forebay.model.fit import misfit
+from forebay.model.kept import among
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import Taint, tolerates
@@ -72,7 +73,7 @@ def startup_taint(record: GPUInstance) -> Taint:
 
 
 def startup_taints(
-    records: Iterable[GPUInstance],
+    records: Sequence[GPUInstance],
     nodes: Mapping[str, Node],
     pending: Iterable[Pod],
     used: Mapping[str, Resources],
@@ -95,7 +96,6 @@ def startup_taints(
     Each node that is opened makes the scheduler retry all pending pods. A full node is therefore opened only when no
     other node is reserved any more.
     """
-    records = tuple(records)
     waiting = {pod.uid: pod for pod in pending if _waits(pod) and pod.uid not in refused}
     found: list[ReserveNode | AddToleration | OpenNode] = []
     full: list[OpenNode] = []
@@ -103,8 +103,8 @@ def startup_taints(
     reserved = {node.name for node in tainted}
     expected = expected_pods(records, pods_by_node or {}) if tainted else {}
     by_uid = {record.uid: record for record in records} if tainted else {}
-    for record in records:
-        booting = record.state in _BOOTING
+    for record in records if reserved or to_launch else among(records, _is_booting):
+        booting = _is_booting(record)
         launched_next = record.metadata.name in to_launch
         if not (booting or launched_next or (record.state is InstanceState.READY and record.node_name in reserved)):
             continue  # the most frequent case
@@ -137,6 +137,10 @@ def startup_taints(
             lacking = (pod for pod in planned if not tolerates(pod.shape.tolerations, startup_taint(record)))
             found += (AddToleration(record=record, pod=pod) for pod in lacking if pod.uid not in intolerant)
     return (*found, *(() if any_reserved else full), *_left_behind(records, tainted))
+
+
+def _is_booting(record: GPUInstance) -> bool:
+    return record.state in _BOOTING
 
 
 def next_taint_change(records: Iterable[GPUInstance], tainted: Collection[Node], now: datetime) -> datetime | None:

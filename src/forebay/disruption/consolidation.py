@@ -1,7 +1,7 @@
 """Consolidation and expiration: which nodes to drain now because they are idle or older than their pool allows."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -10,12 +10,13 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
 from forebay.api.values import NEVER, duration_or_never
 from forebay.demand.maintenance import must_stay
-from forebay.demand.replacements import REPLACEMENT, condition_of
+from forebay.demand.replacements import REPLACEMENT, condition_of, told_of_replacement
 from forebay.disruption.drift import drifted
-from forebay.disruption.machine_use import MachineUse
+from forebay.disruption.machine_use import MachineUse, is_idle, is_unneeded
 from forebay.disruption.paid_time import LEAD, goes_at, paid_until
 from forebay.disruption.pool_budgets import PoolBudgets, PoolName, pool_of
 from forebay.lifecycle.wording import describe
+from forebay.model.kept import among
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import pod_names
@@ -44,7 +45,7 @@ class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scale_down(
-    machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules, budgets: PoolBudgets | None = None
+    machines: Sequence[MachineUse], now: datetime, rules: ScaleDownRules, budgets: PoolBudgets | None = None
 ) -> tuple[ScaleDown, ...]:
     """The nodes to drain now, the largest first.
 
@@ -53,12 +54,13 @@ def scale_down(
     `disruption` says, within `budgets`, which disruptions for other reasons share. An owned machine neither expires nor
     drifts, because nothing newer could replace it.
     """
-    machines = tuple(machines)
     unneeded = [
         ScaleDown(record=each.record, reason=Reason.NOT_NEEDED, sentence=why)
         for each, why in _unneeded(machines, now, rules)
     ]
-    idle = [(each, why) for each in machines if each.idle and (why := _idle_long_enough(each, now, rules)) is not None]
+    idle = [
+        (each, why) for each in among(machines, is_idle) if (why := _idle_long_enough(each, now, rules)) is not None
+    ]
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     old = [
         (each, why)
@@ -66,9 +68,7 @@ def scale_down(
         if expiring and pool_of(each) in expiring and (why := _expired(each, now, rules)) is not None
     ]
     changed = [
-        (each, why)
-        for each in machines
-        if each.record.spec.template_hash is not None and (why := drifted(each, rules.templates)) is not None
+        (each, why) for each in among(machines, _has_template) if (why := drifted(each, rules.templates)) is not None
     ]
     if not idle and not old and not changed:
         return tuple(unneeded)
@@ -100,7 +100,7 @@ def scale_down(
 def taken_back(machines: Iterable[MachineUse]) -> tuple[ScaleDown, ...]:
     """Nodes that their provider takes back at a known time: no budget limits them."""
     found: list[ScaleDown] = []
-    for machine in machines:
+    for machine in among(machines, _told_of_replacement):
         told = condition_of(machine.record, REPLACEMENT)
         if told is not None and told.reason == Reason.RECLAIMED and machine.in_service and machine.held is None:
             sentence = told.message or "Its provider takes the machine back."
@@ -108,25 +108,21 @@ def taken_back(machines: Iterable[MachineUse]) -> tuple[ScaleDown, ...]:
     return tuple(found)
 
 
-def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> datetime | None:
+def next_scale_down(machines: Sequence[MachineUse], now: datetime, rules: ScaleDownRules) -> datetime | None:
     """When time alone may let a node go that `scale_down` keeps now; None where only a change can.
 
     A node that a disruption budget keeps is looked at again with every change, and when the operator resyncs.
     """
-    machines = tuple(machines)
     due: list[datetime] = []
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     waits_for_cycle = False
-    kept = _kept_static((each for each in machines if each.idle), machines, rules)
-    for machine in machines:
-        if (
-            machine.name not in kept
-            and (machine.idle or machine.unneeded)
-            and (goes := _goes_at(machine, now, rules)) is not None
-        ):
+    kept = _kept_static(among(machines, is_idle), machines, rules)
+    for machine in (*among(machines, is_idle), *among(machines, is_unneeded)):
+        if machine.name not in kept and (goes := _goes_at(machine, now, rules)) is not None:
             due += [goes] if goes > now else []
             waits_for_cycle = waits_for_cycle or (goes <= now and machine.policy.leaves_one_by_one)
-        if expiring and pool_of(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
+    for machine in machines if expiring else ():
+        if pool_of(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
             due += [expires_at] if expires_at > now else []
     if waits_for_cycle:
         # One of them goes now, or another went less than a cycle ago.
@@ -155,13 +151,12 @@ def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datet
     return idle_until
 
 
-def kept_idle(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
+def kept_idle(machines: Sequence[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
     """By name of the machine, the sentence for idle nodes that stay: for minNodes, or because their time is paid."""
-    machines = tuple(machines)
-    static = _kept_static((each for each in machines if each.idle), machines, rules)
+    static = _kept_static(among(machines, is_idle), machines, rules)
     found = dict.fromkeys(static, "It stays: its pool has no more nodes than its spec.minNodes.")
-    for machine in machines:
-        if machine.name in static or not (machine.idle or machine.unneeded):
+    for machine in (*among(machines, is_idle), *among(machines, is_unneeded)):
+        if machine.name in static:
             continue
         delay = _idle_delay(machine, rules)
         end = paid_until(machine.record, max((machine.idle_since or now) + delay, now)) if delay else None
@@ -189,12 +184,20 @@ def _kept_static(idle: Iterable[MachineUse], machines: Iterable[MachineUse], rul
     return frozenset(kept)
 
 
+def _has_template(machine: MachineUse) -> bool:
+    return machine.record.spec.template_hash is not None
+
+
+def _told_of_replacement(machine: MachineUse) -> bool:
+    return told_of_replacement(machine.record)
+
+
 def _unneeded(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Iterable[tuple[MachineUse, str]]:
     """Machines that boot for nobody and are terminated now, with the sentence why. No budget limits them: they are no
     nodes yet.
     """
-    for machine in machines:
-        goes = _goes_at(machine, now, rules) if machine.unneeded else None
+    for machine in among(machines, is_unneeded):
+        goes = _goes_at(machine, now, rules)
         if goes is not None and now >= goes:
             since = machine.idle_since or now
             lasted = f" for {human(now - since)}" if now - since >= timedelta(seconds=1) else ""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import is_
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from forebay.demand.reservation import Reservations
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.deliveries.policy import DeliveryPolicy
 from forebay.model.fit import misfit
+from forebay.model.kept import KeptMapping, KeptTuple, among, kept_tuple
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod, pod_names
@@ -121,6 +123,18 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return recorded.last_transition_time if recorded is not None and recorded.status is Truth.TRUE else None
 
 
+class MachineUses(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """How all machines are used, for the next tick too: it saves time and alters nothing."""
+
+    machines: KeptTuple[MachineUse] = KeptTuple()
+    #: What this follows from alone; None where pods that wait, or machines that boot, have a say.
+    seen: tuple[object, ...] | None = None
+
+    @cached_property
+    def by_name(self) -> Mapping[str, MachineUse]:
+        return {each.name: each for each in self.machines}
+
+
 def machine_uses(
     records: Iterable[GPUInstance],
     nodes: Mapping[str, Node],
@@ -132,8 +146,8 @@ def machine_uses(
     gpu_resources: Collection[str] | None = None,
     wanted: Callable[[GPUInstance], bool] = lambda _: True,
     moving: Mapping[str, str] | None = None,
-    before: Mapping[str, MachineUse] | None = None,
-) -> tuple[MachineUse, ...]:
+    before: "MachineUses | None" = None,
+) -> "MachineUses":
     """One `MachineUse` for each record: that of an earlier tick, where `before` has it and it is the same.
 
     A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
@@ -141,24 +155,30 @@ def machine_uses(
     reports errors is so for `_ERRORS_AWAITED` only: they may go on for ever. `wanted` is asked of machines that boot.
     `moving` has, by name of a node, what will be moved there.
     """
-    pending = tuple(pending)
+    pending, before = tuple(pending), before or MachineUses()
+    seen = (records, nodes, pods_by_node, gpu_resources)
+    # What nobody waits for, and nothing boots for, is used as before.
+    undemanded = not (pending or reservations.placed or reservations.refused or moving)
+    undemanded = undemanded and all(isinstance(each, KeptTuple | KeptMapping) for each in seen[:3])
+    undemanded = undemanded and not among(records, _may_boot)
+    if undemanded and before.seen is not None and all(map(is_, before.seen, seen)):
+        return before
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
     untried = [pod for pod in pending if _untried(pod, now)]
     awaited = {**(moving or {}), **{each.node: names.get(uid, uid) for uid, each in reservations.placed.items()}}
     refused = {each.pod.uid: each.pod for each in reservations.refused}
-    before = before or {}
     found: list[MachineUse] = []
     for record in records:
         name = record.node_name
         node = nodes.get(name) if name is not None else None
+        last = before.by_name.get(record.metadata.name)
         if name is None or node is None:
             use = MachineUse(record=record, awaited_by=awaited.get(name or ""))
             if use.booting and use.awaited_by is None and not wanted(record):
                 use = replace(use, wanted=False, awaited_by=_expected(untried, future_node(record, None), names))
-            found.append(use)
+            found.append(last if last is not None and _same_nodeless(last, use) else use)
             continue
         on_node = pods_by_node.get(name, ())
-        last = before.get(record.metadata.name)
         if (
             last is None
             or last.record is not record
@@ -180,7 +200,16 @@ def machine_uses(
             awaited_by, refused_by, recorded = expected
             last = replace(last, awaited_by=awaited_by, refused=refused_by, refusal_recorded=recorded)
         found.append(last)
-    return tuple(found)
+    return MachineUses(machines=kept_tuple(before.machines, found), seen=seen if undemanded else None)
+
+
+def _same_nodeless(last: MachineUse, use: MachineUse) -> bool:
+    same = last.record is use.record and last.node is None
+    return same and (last.awaited_by, last.wanted) == (use.awaited_by, use.wanted)
+
+
+def _may_boot(record: GPUInstance) -> bool:
+    return record.state is InstanceState.LAUNCHED
 
 
 def _untried(pod: Pod, now: datetime) -> bool:
@@ -220,12 +249,8 @@ def idle_updates(
     `kept` has, by name of a machine, a sentence that says why it stays though it is idle.
     """
     found: list[IdleUpdate] = []
-    for machine in machines:
+    for machine in among(machines, _misses_idleness):
         recorded = idle_condition(machine.record)
-        if not machine.in_service and not machine.unneeded and not (machine.booting and recorded is not None):
-            continue
-        if machine.shows_idleness:
-            continue
         truth, reason, sentence = _idleness(machine)
         if truth is Truth.TRUE and kept and machine.name in kept:
             sentence = f"{sentence} {kept[machine.name]}"
@@ -244,6 +269,21 @@ def idle_updates(
         status = replace(status, conditions=(*others, condition))
         found.append(IdleUpdate(record=machine.record, status=status, reason=reason, sentence=sentence))
     return tuple(found)
+
+
+def _misses_idleness(machine: MachineUse) -> bool:
+    """Whether the Idle condition is to be written."""
+    if not machine.in_service and not machine.unneeded:
+        return machine.booting and idle_condition(machine.record) is not None and not machine.shows_idleness
+    return not machine.shows_idleness
+
+
+def is_idle(machine: MachineUse) -> bool:
+    return machine.idle
+
+
+def is_unneeded(machine: MachineUse) -> bool:
+    return machine.unneeded
 
 
 def _idleness(machine: MachineUse) -> tuple[Truth, Reason, str]:

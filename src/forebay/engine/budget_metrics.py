@@ -7,8 +7,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Assessor, Standing
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 
 #: Names without the prefix `gwb_`, and help texts. All have the labels namespace and name.

@@ -15,7 +15,8 @@ from forebay.engine.observe import Observer
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.lifecycle.facts import machine_sources, serving_source
-from forebay.lifecycle.next_step import awaits_listing
+from forebay.lifecycle.next_step import awaits_listing, may_await_listing
+from forebay.model.kept import among
 from forebay.reconcile.class_finalizers import awaited_sources
 from forebay.reconcile.decisions import Decision
 from forebay.reconcile.snapshot import Snapshot
@@ -127,7 +128,8 @@ class Loop:
         if self._changed_at is not None:
             self._counts.latency.observe(asyncio.get_running_loop().time() - self._changed_at)
             self._changed_at = None
-        awaiting = [record for record in snapshot.records if awaits_listing(record, snapshot.now)]
+        may_await = among(snapshot.records, may_await_listing)
+        awaiting = [record for record in may_await if awaits_listing(record, snapshot.now)]
         machines = machine_sources(snapshot.sources) if awaiting else {}
         awaited = (serving_source(record, machines) for record in awaiting)
         self._sources.poll_faster((*awaited, *awaited_sources(snapshot)))

@@ -13,7 +13,7 @@ from forebay.engine.counts import Counts
 from forebay.engine.views import Views
 from forebay.kube.pods import PENDING_GPU
 from forebay.model.reasons import Reason
-from forebay.reconcile.reports import hourly_cost
+from forebay.reconcile.machine_costs import hourly_cost
 
 #: Name without the prefix `forebay_`, labels, help text.
 GAUGES: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (

@@ -9,6 +9,7 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.demand.bound_pods import waiting_for_their_machine
 from forebay.demand.devices import devices_by_node, with_devices
+from forebay.demand.planned_pods import runs_remotely
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.startup_taints import RefusedTolerations
 from forebay.engine.gate import GateWatch
@@ -19,8 +20,9 @@ from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.remote_work import Offloading, RemoteWork
 from forebay.kube.pods import BY_NODE, PENDING_CLAIMS, PENDING_GPU, TOLD_BUT_BOUND
+from forebay.model.kept import KeptMapping, KeptTuple, among, kept, kept_mapping, kept_tuple
 from forebay.model.nodes import Node
-from forebay.model.sources import Source
+from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
 from forebay.reconcile.decisions import Publish, Unpublish
 from forebay.reconcile.environment_class import of_this_operator
@@ -66,7 +68,13 @@ class Observer:
         self._refused_tolerations = refused_tolerations or RefusedTolerations()
         self._remote = remote
         self._records = CurrentRecords()
-        self._last_known: dict[str, Node] = {}
+        self._configured: tuple[object, _Configured] | None = None
+        self._last_known: KeptMapping[str, Node] = KeptMapping()
+        self._nodes: KeptMapping[str, Node] = KeptMapping()
+        self._offers: tuple[object, ...] = ()
+        self._machines: KeptTuple[str] = KeptTuple()
+        #: The machines and nodes that `_last_known` follows from.
+        self._remembered: tuple[object, object] | None = None
         #: Nodes with GPUs of ResourceSlices, as observed and as they are given to ticks.
         self._with_devices: dict[str, tuple[Node, Mapping[str, int], Node]] = {}
         #: Result of the last tick, input of the next.
@@ -78,9 +86,10 @@ class Observer:
         views = self._views
         sources = self._sources.states()
         classes, pools, claimed, self.publications = self._classes_and_pools()
-        records = self._records.current(views.instances.values(), sources, pools)
-        nodes = self._nodes_with_devices()
-        pending = (*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(sources.values(), nodes, records))
+        records = self._records.current(views.instances.all(), sources, pools)
+        nodes = self._nodes = kept_mapping(self._nodes, self._nodes_with_devices())
+        machines = self._owned_machines(sources)
+        pending = (*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(machines, nodes, records))
         now = self._clock()
         accounting = self._budget_accounting
         remote = self._remote
@@ -93,7 +102,7 @@ class Observer:
             provisioners=tuple(views.provisioners.values()),
             namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
             nodes=nodes,
-            last_seen_nodes=self._remember_nodes(sources.values(), nodes),
+            last_seen_nodes=self._remember_nodes(machines, nodes),
             pending=pending,
             pending_claims=views.pods.by(PENDING_CLAIMS, True),
             used=views.used.all_used(),
@@ -139,16 +148,20 @@ class Observer:
             pools = tuple(of_this_operator(views.pools.values(), self._rules.namespace))
             return _Configured(classes, pools, claimed_twice(classes), ())
         objects = self._environment.objects()
-        claimed = claimed_twice(objects.classes, self._environment.own_classes(objects))
-        return _Configured(objects.classes, objects.pools, claimed, objects.decisions)
+        if self._configured is None or self._configured[0] is not objects:
+            claimed = claimed_twice(objects.classes, self._environment.own_classes(objects))
+            found = _Configured(objects.classes, objects.pools, claimed, objects.decisions)
+            self._configured = objects, found
+        return self._configured[1]
 
-    def _nodes_with_devices(self) -> dict[str, Node]:
+    def _nodes_with_devices(self) -> Mapping[str, Node]:
         """All nodes, with the GPUs that ResourceSlices show. Unchanged nodes stay the same object from tick to tick."""
         views = self._views
-        nodes = {node.name: node for node in views.nodes.values()}
+        by_name = _by_name(views.nodes.all())
         before, self._with_devices = self._with_devices, {}
         if not len(views.resource_slices):
-            return nodes
+            return by_name
+        nodes = dict(by_name)
         for name, devices in devices_by_node(views.resource_slices.values(), views.device_classes.values()).items():
             node = nodes.get(name)
             if node is None:
@@ -159,14 +172,23 @@ class Observer:
             self._with_devices[name], nodes[name] = last, last[2]
         return nodes
 
-    def _remember_nodes(self, sources: Iterable[Source], nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+    def _owned_machines(self, sources: Mapping[SourceKey, Source]) -> KeptTuple[str]:
+        """Names of the nodes of all owned machines."""
+        offers = tuple(source.offers for source in sources.values())
+        if offers != self._offers or not self._machines:
+            names = (offer.node_name for each in offers for offer in each or () if offer.node_name is not None)
+            self._offers, self._machines = offers, kept_tuple(self._machines, sorted(set(names)))
+        return self._machines
+
+    def _remember_nodes(self, machines: KeptTuple[str], nodes: KeptMapping[str, Node]) -> Mapping[str, Node]:
         """Node of every owned machine as it was when last Ready with GPUs, else as last seen.
 
         Also after its Node object was deleted, and after its GPUs were taken off the Node, while the machine was off.
         """
-        names = {offer.node_name for source in sources for offer in source.offers or () if offer.node_name is not None}
+        if self._remembered is not None and self._remembered[0] is machines and self._remembered[1] is nodes:
+            return self._last_known
         known: dict[str, Node] = {}
-        for name in names:
+        for name in machines:
             node, before = nodes.get(name), self._last_known.get(name)
             if node is not None and node is before:
                 known[name] = node
@@ -175,27 +197,24 @@ class Observer:
             remembered = node if up or before is None else before
             if remembered is not None:
                 known[name] = remembered
-        self._last_known = known
-        return known
+        self._remembered, self._last_known = (machines, nodes), kept_mapping(self._last_known, known)
+        return self._last_known
 
     def _bound_to_machines_off(
-        self, sources: Iterable[Source], nodes: Mapping[str, Node], records: Iterable[GPUInstance]
+        self, machines: KeptTuple[str], nodes: KeptMapping[str, Node], records: KeptTuple[GPUInstance]
     ) -> tuple[Pod, ...]:
-        machines = (offer.node_name for source in sources for offer in source.offers or ())
-        found = waiting_for_their_machine((each for each in machines if each), nodes, records, self._bound_to)
+        found = waiting_for_their_machine(machines, nodes, records, self._bound_to)
         return tuple(pod for pod in found if pod.shape.requests.any_gpu(self._rules.gpu_resources))
 
     def _pods_by_node(
-        self, records: Iterable[GPUInstance], nodes: Iterable[str], pending: Iterable[Pod]
-    ) -> dict[str, tuple[Pod, ...]]:
+        self, records: KeptTuple[GPUInstance], nodes: KeptMapping[str, Node], pending: Iterable[Pod]
+    ) -> KeptMapping[str, tuple[Pod, ...]]:
         """Pods on the nodes of GPUInstances; on all nodes while a waiting pod has rules about other pods."""
-        names = {name for record in records if (name := record.node_name) is not None}
-        if looks_at_other_pods(pending):
-            names.update(nodes)
-        return self._views.pods_by_node.of_all(sorted(names), self._bound_to)
+        names = _all_nodes(records, nodes) if looks_at_other_pods(pending) else _nodes_of(records)
+        return self._views.pods_by_node.of_all(names, self._bound_to)
 
-    def _container_pods(self, records: Iterable[GPUInstance]) -> dict[str, Pod]:
-        named = (pod for record in records if not record.spec.delivers.has_node for pod in record.spec.pods)
+    def _container_pods(self, records: KeptTuple[GPUInstance]) -> dict[str, Pod]:
+        named = (pod for record in among(records, runs_remotely) for pod in record.spec.pods)
         found = ((named_pod.uid, self._views.pods.get((named_pod.namespace, named_pod.name))) for named_pod in named)
         return {uid: pod for uid, pod in found if pod is not None and pod.uid == uid}
 
@@ -204,3 +223,19 @@ class Observer:
 
     def _bound_to(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods.by(BY_NODE, node)
+
+
+@kept
+def _by_name(nodes: KeptTuple[Node]) -> KeptMapping[str, Node]:
+    return KeptMapping((node.name, node) for node in nodes)
+
+
+@kept
+def _nodes_of(records: KeptTuple[GPUInstance]) -> tuple[str, ...]:
+    """Names of the nodes of GPUInstances."""
+    return tuple(sorted({name for record in records if (name := record.node_name) is not None}))
+
+
+@kept
+def _all_nodes(records: KeptTuple[GPUInstance], nodes: KeptMapping[str, Node]) -> tuple[str, ...]:
+    return tuple(sorted({*_nodes_of(records), *nodes}))

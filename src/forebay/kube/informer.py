@@ -22,6 +22,7 @@ from forebay.kube.reflector import PAGE_SIZE, Reflector
 from forebay.kube.resources import Resource, T
 from forebay.kube.sync_state import Counters
 from forebay.kube.view import ObjectChange, View
+from forebay.model.kept import KeptTuple
 from forebay.net.transport import Transport
 
 #: Seconds. Longer than a silent watch is tolerated plus the time until the first bookmark of the next watch.
@@ -176,6 +177,10 @@ class Informer(Generic[T]):
     def values(self) -> ValuesView[T]:
         """A live view of the objects: copy it before an `await`."""
         return self._view.values()
+
+    def all(self) -> KeptTuple[T]:
+        """The objects, in a tuple that is the same until one of them changes."""
+        return self._view.all()
 
     def index(self, name: str) -> Index[T]:
         return self._view.index(name)

@@ -13,6 +13,7 @@ import msgspec
 from forebay.kube.decoders import UndecodableObject
 from forebay.kube.index import ChangeHandler, Index, Indexes, ObjectKey
 from forebay.kube.resources import T
+from forebay.model.kept import KeptTuple
 
 #: Seconds for which our own write stays although the watch does not bring it. After that the server has lost the write
 #: (an etcd restored from a backup starts again at older versions).
@@ -63,6 +64,7 @@ class View(Generic[T]):
         matters: Callable[[T, T], bool] | None = None,
     ) -> None:
         self._objects: dict[ObjectKey, T] = {}
+        self._all: KeptTuple[T] | None = None
         self._indexes = Indexes(indexes, handlers)
         self._on_change = on_change
         self._matters = matters
@@ -85,6 +87,12 @@ class View(Generic[T]):
 
     def values(self) -> ValuesView[T]:
         return self._objects.values()
+
+    def all(self) -> KeptTuple[T]:
+        """The objects, in a tuple that is the same until one of them changes."""
+        if self._all is None:
+            self._all = KeptTuple(self._objects.values())
+        return self._all
 
     def index(self, name: str) -> Index[T]:
         return self._indexes[name]
@@ -158,6 +166,7 @@ class View(Generic[T]):
             new_objects = {new.key: new for new in objects}
             if len(new_objects) == len(objects) and self._objects.keys().isdisjoint(new_objects):
                 self._objects.update(new_objects)
+                self._all = None
                 self._indexes.add(new_objects)
                 if self._on_change is not None:
                     self._on_change()
@@ -252,6 +261,7 @@ class View(Generic[T]):
                 # After `Informer.relist` the same version may decode into more fields.
                 return
         self._objects[key] = new
+        self._all = None
         self._indexes.change(key, before, new)
         if self._on_change is not None and (before is None or self._matters is None or self._matters(before, new)):
             self._on_change()
@@ -262,6 +272,7 @@ class View(Generic[T]):
         if not keep_own_write:
             self._own_writes.pop(key, None)
         before = self._objects.pop(key)
+        self._all = None
         self._indexes.change(key, before, None)
         if self._on_change is not None:
             self._on_change()

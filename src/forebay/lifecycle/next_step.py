@@ -58,13 +58,19 @@ def awaits_listing(record: GPUInstance, now: datetime) -> bool:
     After `FAST_LISTING` without an outcome, or after several terminations without effect, the usual interval will do.
     """
     status = record.status
-    if status is None or not (status.absences or status.state in _AWAITED):
+    if status is None or not may_await_listing(record):
         return False
     if status.absences and status.absences < ABSENCES_NEEDED:
         return True
     called = status.attempted_at if (status.termination_attempts or 0) <= MAX_ATTEMPTS else None
     latest = max((each for each in (status.since, called) if each is not None), default=now)
     return status.state in _AWAITED and now < latest + FAST_LISTING
+
+
+def may_await_listing(record: GPUInstance) -> bool:
+    """False where no listing decides anything, whatever time it is."""
+    status = record.status
+    return status is not None and bool(status.absences or status.state in _AWAITED)
 
 
 def _apply_rule(facts: Facts, now: datetime) -> RuleResult:

@@ -15,6 +15,7 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.names import BOOTSTRAP_TOKEN
 from forebay.lifecycle.transitions import with_condition
+from forebay.model.kept import kept
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.signing_requests import SigningRequest
@@ -83,7 +84,8 @@ def approvals_by_class(records: Iterable[GPUInstance], requests: Iterable[Signin
     return found
 
 
-def _by_token(records: Iterable[GPUInstance]) -> dict[str, GPUInstance]:
+@kept
+def _by_token(records: Iterable[GPUInstance]) -> Mapping[str, GPUInstance]:
     return {
         resource.name: record
         for record in records

@@ -93,6 +93,7 @@ class RecordedInstances:
             del self.by_name[name]
         self._live = [record for record in records if record.state is not InstanceState.GONE]
         self._orphans: dict[SourceKey, tuple[Source, Sequence[tuple[Instance, Reason]]]] = {}
+        self._unnamed: dict[SourceKey, tuple[Source, Sequence[Offer]]] = {}
 
     @cached_property
     def _by_uid(self) -> dict[str, GPUInstance]:
@@ -129,6 +130,15 @@ class RecordedInstances:
             self._orphans[source.key] = known
         return known[1]
 
+    def without_record(self, source: Source) -> Sequence[Offer]:
+        """The source's offers of owned machines of whose name there is no record."""
+        known = self._unnamed.get(source.key)
+        if known is None or known[0] is not source:
+            offers = (each for each in source.offers or () if _machine_of(each) not in self.by_name)
+            adopted = (each for each in offers if policy_for(source.delivery_of(each)).adopted_when_found)
+            known = self._unnamed[source.key] = source, tuple(adopted)
+        return known[1]
+
     def _orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
         """Why an instance without a record is an orphan; None where it may be the result of a launch under way."""
         provider = source.key.provider
@@ -140,6 +150,11 @@ class RecordedInstances:
         if owner is None:
             return Reason.LEFTOVER
         return Reason.DUPLICATE if instance_id(owner) is not None else None
+
+
+def _machine_of(offer: Offer) -> str:
+    """Name of the owned machine that is offered."""
+    return offer.node_name or offer.instance_type
 
 
 def _leftovers(found: Orphans, source: Source, recorded: RecordedInstances, now: datetime) -> Iterator[Adopt]:
@@ -207,11 +222,9 @@ def _owned_machines(
         for each, _ in recorded.orphans_of(source)
         if policy_for(source.delivery_of(each)).sighting_holds(listing.asked, now)
     }
-    for offer in source.offers or ():
-        machine = offer.node_name or offer.instance_type
-        if machine in recorded.by_name or not policy_for(source.delivery_of(offer)).adopted_when_found:
-            # Also where that record is Gone: it has to be deleted first.
-            continue
+    # Not where the record is Gone either: it has to be deleted first.
+    for offer in recorded.without_record(source):
+        machine = _machine_of(offer)
         node = nodes.get(machine)
         up = node is not None and node.ready and node.deleted is None
         if up and (machine in running or machine in listing.found.unknown):

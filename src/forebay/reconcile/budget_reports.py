@@ -13,8 +13,8 @@ import msgspec
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget, GPUWorkloadBudgetStatus
 from forebay.api.names import ACCOUNTING_LABEL, EXCEEDED_LABEL
 from forebay.api.parts import Condition, Truth
-from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Standing
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.enforcement import CONDITION
 from forebay.budgets.usage import described
 from forebay.model.reasons import Reason

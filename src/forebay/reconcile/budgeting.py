@@ -10,9 +10,10 @@ import msgspec
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, EnforcementAction, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, USAGE_FINALIZER
-from forebay.budgets.accounts import Account, BudgetKey, selector_of
+from forebay.budgets.accounts import selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
-from forebay.budgets.assessment import Standing
+from forebay.budgets.assessment import Assessments, Assessor, Standing
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetKey
 from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume, enforce, exceeded_since
 from forebay.demand.reservation import Reservations
 from forebay.model.fit import selects
@@ -36,6 +37,10 @@ class Budgeting(msgspec.Struct, frozen=True, kw_only=True):
     standings: Mapping[BudgetKey, Standing] = {}
     #: None if there are no budgets, or their ledgers are not read yet.
     admission: Admission | None = None
+    #: Budgets that could not be assessed because of a bug.
+    errors: Mapping[BudgetKey, Exception] = {}
+    #: For the next tick.
+    assessments: Assessments = Assessments()
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +69,15 @@ def assess_budgets(snapshot: Snapshot) -> Budgeting:
     budget_state = snapshot.budget_state
     if budget_state is None or not snapshot.budgets:
         return Budgeting()
-    standings = budget_state.assessor.assess(snapshot.budgets, budget_state.accounts, snapshot.now)
+    assessor = Assessor(snapshot.memory.assessments)
+    standings = assessor.assess(snapshot.budgets, budget_state.accounts, snapshot.now)
     budgets = {budget.key: budget for budget in snapshot.budgets}
-    return Budgeting(standings=standings, admission=Admission(budget_state.accounts, budgets, standings, snapshot.now))
+    return Budgeting(
+        standings=standings,
+        admission=Admission(budget_state.accounts, budgets, standings, snapshot.now),
+        errors=assessor.errors,
+        assessments=assessor.assessments,
+    )
 
 
 def admit(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) -> Admitted:
@@ -291,7 +302,7 @@ def usage_finalizers(snapshot: Snapshot) -> Iterator[AddUsageFinalizer | RemoveU
                 yield AddUsageFinalizer(pod=pod)
 
 
-def _without_finalizer(account: Account) -> Iterator[Pod]:
+def _without_finalizer(account: BudgetAccount) -> Iterator[Pod]:
     for pod in account.pods.values():
         # The API server refuses new finalizers on a terminating pod.
         if USAGE_FINALIZER not in pod.finalizers and pod.deleted is None and not pod.mirror:

@@ -8,7 +8,8 @@ from forebay.api.parts import Truth
 from forebay.model.reasons import Reason
 from forebay.reconcile.class_finalizers import deletion_waits_for
 from forebay.reconcile.decisions import ReportClass
-from forebay.reconcile.reports import Fact, machine_totals, merge_conditions
+from forebay.reconcile.machine_costs import MachineTotals, totals_by_class
+from forebay.reconcile.reports import Fact, merge_conditions
 from forebay.reconcile.snapshot import Snapshot
 
 #: Condition of a class that was deleted and cannot go yet.
@@ -30,7 +31,7 @@ def report_deletions(snapshot: Snapshot) -> Iterator[ReportClass]:
         if conditions == current:
             continue
         name = node_class.metadata.name
-        machines, cost = machine_totals(snapshot.records, lambda each: ("", each.spec.node_class_name or ""))["", name]
+        machines, cost = totals_by_class(snapshot.records).get(name, MachineTotals())
         yield ReportClass(
             name=name,
             uid=node_class.uid,

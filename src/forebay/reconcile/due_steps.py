@@ -1,42 +1,38 @@
-"""Due lifecycle steps: at most one for each GPUInstance, and adoption of orphans (instances without a GPUInstance)."""
+"""Due lifecycle steps: at most one for each GPUInstance."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState, PoolRef
+from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import EndpointsFrom
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.refusal import refusal_holds
 from forebay.lifecycle.cooldown import Cooldown, cooldowns, offer_key
-from forebay.lifecycle.deliveries.policies import policy_for, policy_of
+from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import (
     Facts,
     instance_id,
     machine_sources,
-    may_take_effect_late,
     serving_source,
     source_of,
 )
 from forebay.lifecycle.group_members import left_in_group
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.node_identity import is_stranger
-from forebay.lifecycle.orphans import Orphans, RecordedInstances, adoptions, orphans_seen, powered_on_late
 from forebay.lifecycle.record_fields import initial_status
-from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
+from forebay.lifecycle.steps import AnyStep, DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import cause
 from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
+from forebay.model.kept import KeptMapping, KeptTuple, among, kept
+from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import CooldownKey, Source, SourceKey, cooldown_keys
-from forebay.model.spans import human
-from forebay.planning.candidates import CandidateContext, candidates
-from forebay.planning.plan import Candidate
 from forebay.reconcile.call_pace import postponed_calls
-from forebay.reconcile.rented_groups import into_groups
 from forebay.reconcile.room_elsewhere import RoomElsewhere, movable_pods
 from forebay.reconcile.settled import LASTING, Settled, SettledRecord
 from forebay.reconcile.snapshot import OperatorRules, Snapshot, revisions
@@ -61,11 +57,16 @@ def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
 
     The key ("", "") stands for machines without a pool, ("", NAME) for those of a NodeProvisioner.
     """
+    return _paused(snapshot.records, snapshot.nodes)
+
+
+@kept
+def _paused(records: tuple[GPUInstance, ...], nodes: Mapping[str, Node]) -> Mapping[Pool, str]:
     by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
-    for record in snapshot.records:
+    for record in records:
         if not record.in_instance_group:
             by_pool[_replaced_with(record)].append(record)
-    found = {pool: replacement_paused(records, snapshot.nodes) for pool, records in by_pool.items()}
+    found = {pool: replacement_paused(each, nodes) for pool, each in by_pool.items()}
     return {pool: why for pool, why in found.items() if why is not None}
 
 
@@ -93,7 +94,8 @@ class DueSteps(NamedTuple):
 def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     """The next step of each GPUInstance that has one, by `lifecycle.next_step`."""
     context = _context(snapshot, paused)
-    settled, looked_at = _still_settled(snapshot, context)
+    seen = _seen(snapshot)
+    settled, looked_at = _still_settled(snapshot, context, seen)
     pools = {pool.key for pool in snapshot.pools} | snapshot.unreadable_pools
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
     classes |= snapshot.unreadable_classes
@@ -108,7 +110,8 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     machines = machine_sources(snapshot.sources) if looked_at else {}
     cooling = _cooling_down(snapshot)
     steps: list[AnyStep] = []
-    due = [each.until for each in settled.values() if each.until is not None]
+    newly_settled: dict[str, SettledRecord] = {}
+    due: list[datetime] = []
     errors: dict[str, Exception] = {}
     for record in looked_at:
         name = record.metadata.name
@@ -140,8 +143,8 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             steps.append(step)
             continue
         if record.state in LASTING:
-            settled[name] = _settled(record, snapshot, source, at)
-        if at is not None:
+            newly_settled[name] = _settled(record, snapshot, source, at)
+        elif at is not None:
             due.append(at)
     postponed, next_call = postponed_calls(snapshot, steps)
     if next_call is not None:
@@ -152,13 +155,46 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
         if step.record.metadata.name not in postponed
         and not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
     )
+    after = _after(snapshot, context, seen, settled, newly_settled)
+    if after.until is not None:
+        due.append(after.until)
     return DueSteps(
         steps=tuple(steps),
         allowed=tuple(allowed),
         requeue_at=min(due, default=None),
         errors=errors,
-        settled=Settled(at=snapshot.now, context=context, records=settled),
+        settled=after,
         looked_at=looked_at,
+    )
+
+
+def _seen(snapshot: Snapshot) -> tuple[object, ...]:
+    """All that a settled GPUInstance is compared with. Only collections that never change can be told by identity."""
+    kept_objects = (snapshot.records, snapshot.nodes, snapshot.pods_by_node)
+    if not all(isinstance(each, KeptTuple | KeptMapping) for each in kept_objects):
+        return (object(),)
+    return (*kept_objects, *snapshot.sources.values())
+
+
+def _after(
+    snapshot: Snapshot,
+    context: tuple[object, ...],
+    seen: tuple[object, ...],
+    settled: Mapping[str, SettledRecord],
+    newly: Mapping[str, SettledRecord],
+) -> Settled:
+    """The settled GPUInstances, for the next tick."""
+    before = snapshot.memory.settled
+    if settled is before.records and not newly:
+        return msgspec.structs.replace(before, at=snapshot.now)
+    records = {**settled, **newly}
+    return Settled(
+        at=snapshot.now,
+        context=context,
+        records=records,
+        seen=seen,
+        unsettled=tuple(record for record in snapshot.records if record.metadata.name not in records),
+        until=min((each.until for each in records.values() if each.until is not None), default=None),
     )
 
 
@@ -185,12 +221,15 @@ def _settled(record: GPUInstance, snapshot: Snapshot, served_by: SourceKey, unti
 
 
 def _still_settled(
-    snapshot: Snapshot, context: tuple[object, ...]
-) -> tuple[dict[str, SettledRecord], tuple[GPUInstance, ...]]:
+    snapshot: Snapshot, context: tuple[object, ...], seen: tuple[object, ...]
+) -> tuple[Mapping[str, SettledRecord], tuple[GPUInstance, ...]]:
     """The GPUInstances that are settled as they were, by name, and those to look at."""
-    before = snapshot.memory.settled.still(snapshot.now, context)
+    last = snapshot.memory.settled
+    before = last.still(snapshot.now, context)
     if not before:
         return {}, snapshot.records
+    if not (snapshot.calls_in_flight or snapshot.unreadable_records) and last.as_seen(snapshot.now, context, seen):
+        return before, last.unsettled
     now, nodes, pods_by_node, sources = snapshot.now, snapshot.nodes, snapshot.pods_by_node, snapshot.sources
     excluded = snapshot.calls_in_flight | snapshot.unreadable_records.keys()
     settled: dict[str, SettledRecord] = {}
@@ -227,9 +266,13 @@ def _left_in_group(
 
 def _cooling_down(snapshot: Snapshot) -> Mapping[CooldownKey, Cooldown]:
     """What is cooling down, where a GPUInstance waits for its launch."""
-    if not any(record.state is InstanceState.REQUESTED for record in snapshot.records):
+    if not among(snapshot.records, _is_requested):
         return {}
     return cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
+
+
+def _is_requested(record: GPUInstance) -> bool:
+    return record.state is InstanceState.REQUESTED
 
 
 def _cooldown_of(record: GPUInstance, cooling: Mapping[CooldownKey, Cooldown]) -> str | None:
@@ -256,82 +299,6 @@ def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
 def _gpu_count_variable(record: GPUInstance, rules: OperatorRules) -> str:
     machine = record.metadata.name
     return rules.gpu_count_variables.get(machine, f"..._GPU_COUNT beside ..._NAME={machine}")
-
-
-def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...], Orphans]:
-    """Adoptions of orphans, and the orphans seen so far.
-
-    An owned machine that is on again has its old GPUInstance (Gone) deleted first: both have the machine's name.
-    """
-    sources = snapshot.sources.values()
-    previous = {each.metadata.name: each for each in snapshot.records if _is_previous_run(each)}
-    recorded = RecordedInstances(snapshot.records, besides=previous)
-    seen = orphans_seen(snapshot.memory.orphans, sources, recorded)
-    found: list[Adopt | DeleteRecord] = []
-    made = adoptions(seen, sources, recorded, snapshot.nodes, snapshot.now)
-    for adopt in into_groups(snapshot, _into_pools(snapshot, made)):
-        if snapshot.unreadable_records and (
-            not policy_for(adopt.spec.delivers).configured_by_name or adopt.name in snapshot.unreadable_records
-        ):
-            # What seems to have no GPUInstance may be the instance of one that cannot be read.
-            continue
-        if adopt.name in previous:
-            sentence = (
-                f"Machine {adopt.name} is on again. This GPUInstance of its previous run is replaced by a new one."
-            )
-            found.append(DeleteRecord(record=previous[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
-        late = adopt.name in previous and may_take_effect_late(previous[adopt.name])
-        found.append(powered_on_late(adopt) if late else adopt)
-    return tuple(found), seen
-
-
-def _into_pools(snapshot: Snapshot, adopted: Sequence[Adopt]) -> Iterator[Adopt]:
-    """The adoptions, those of owned machines into the pool that would buy them: its `disruption` holds for them too."""
-    if not adopted:
-        return
-    # Neither nodes nor records: the machine is on, and is to be judged as if it were not.
-    context = CandidateContext(
-        now=snapshot.now,
-        namespaces=snapshot.namespaces,
-        remembered=snapshot.nodes,
-        operator_namespace=snapshot.rules.namespace,
-    )
-    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
-    best: dict[tuple[SourceKey, str], Candidate] = {}
-    for each in sorted(offering.candidates, key=lambda each: (-each.weight, each.pool)):
-        best.setdefault((each.source, each.offer.node_name or ""), each)
-    for adopt in adopted:
-        key = SourceKey(adopt.spec.node_class_name or "", adopt.spec.provider)
-        candidate = best.get((key, adopt.name))
-        kept = policy_for(adopt.spec.delivers).adopted_when_found
-        yield _into_pool(adopt, candidate, snapshot.rules) if kept else adopt
-
-
-def _into_pool(adopt: Adopt, candidate: Candidate | None, rules: OperatorRules) -> Adopt:
-    """The adoption with its pool and that pool's labels, and with what comes next in its sentence."""
-    spec, grace = adopt.spec, f", not within {human(rules.adoption_grace)}" if rules.adoption_grace else ""
-    if candidate is not None and candidate.pool.name:
-        pool = candidate.pool
-        # Not the pool's taints: the pods that run there now may not tolerate them.
-        node = msgspec.structs.replace(spec.node, labels=dict(candidate.node.labels)) if spec.node else None
-        reference = PoolRef(namespace=pool.namespace, name=pool.name)
-        spec = msgspec.structs.replace(spec, pool_ref=reference, node=node)
-        following = f"GPUNodePool {pool.namespace}/{pool.name} says when it is powered off{grace}."
-    else:
-        following = f"No GPUNodePool of class {spec.node_class_name} uses it, so Forebay does not power it off."
-    sentence = f"{adopt.sentence} {following}"
-    spec = msgspec.structs.replace(spec, why=sentence)
-    first = adopt.status.transitions[-1]
-    status = msgspec.structs.replace(
-        adopt.status,
-        message=sentence,
-        transitions=(*adopt.status.transitions[:-1], msgspec.structs.replace(first, message=sentence)),
-    )
-    return msgspec.structs.replace(adopt, spec=spec, status=status, sentence=sentence)
-
-
-def _is_previous_run(record: GPUInstance) -> bool:
-    return record.state is InstanceState.GONE and policy_of(record).configured_by_name
 
 
 def _facts(

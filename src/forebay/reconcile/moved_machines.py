@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, PoolRef
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.lifecycle.facts import machine_sources, serving_source, source_of
+from forebay.model.kept import KeptTuple, kept_tuple
 from forebay.model.sources import Source, SourceKey
 
 
@@ -19,13 +20,18 @@ class CurrentRecords:
 
     def __init__(self) -> None:
         self._configured: tuple[object, ...] = ()
+        self._observed: Collection[GPUInstance] = ()
+        self._shown: KeptTuple[GPUInstance] = KeptTuple()
         self._known: dict[str, tuple[GPUInstance, GPUInstance]] = {}
 
     def current(
         self, records: Collection[GPUInstance], sources: Mapping[SourceKey, Source], pools: Collection[GPUNodePool]
-    ) -> tuple[GPUInstance, ...]:
+    ) -> KeptTuple[GPUInstance]:
         configured = (*((key, source.offers) for key, source in sources.items()), *pools)
-        before = self._known if self._configured == configured else {}
+        as_before = self._configured == configured
+        if as_before and isinstance(records, KeptTuple) and records is self._observed:
+            return self._shown
+        before = self._known if as_before else {}
         machines = None
         known: dict[str, tuple[GPUInstance, GPUInstance]] = {}
         for record in records:
@@ -35,8 +41,9 @@ class CurrentRecords:
                 machines = machine_sources(sources) if machines is None else machines
                 pair = record, _with_source(record, serving_source(record, machines), pools)
             known[name] = pair
-        self._configured, self._known = configured, known
-        return tuple(shown for _, shown in known.values())
+        self._configured, self._observed, self._known = configured, records, known
+        self._shown = kept_tuple(self._shown, (shown for _, shown in known.values()))
+        return self._shown
 
 
 def _with_source(record: GPUInstance, source: SourceKey, pools: Collection[GPUNodePool]) -> GPUInstance:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
@@ -16,12 +17,15 @@ from forebay.api.names import (
     WELL_KNOWN_LABELS,
 )
 from forebay.api.parts import TaintEffect
+from forebay.demand.planned_pods import is_gone
 from forebay.demand.refusal import RecordRefusal, refusal_holds
 from forebay.demand.reservation import Reservations
 from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode, startup_taints
 from forebay.lifecycle.deliveries.policies import policy_of
-from forebay.lifecycle.steps import AnyStep, Launch
+from forebay.lifecycle.steps import AnyStep, Launch, WriteStatus
+from forebay.model.kept import among, kept
 from forebay.model.nodes import Node
+from forebay.model.reasons import Reason
 from forebay.model.requirements import Effect, Taint
 from forebay.planning.pool_permissions import is_clusters_label
 from forebay.reconcile.decisions import SyncNode
@@ -30,6 +34,13 @@ from forebay.reconcile.snapshot import Snapshot
 _REGISTERED: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
 _OUT_OF_SERVICE: Final = Taint(OUT_OF_SERVICE_TAINT, OUT_OF_SERVICE_VALUE, Effect.NO_EXECUTE)
 _OWN_PREFIXES: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
+
+
+#: From so many tolerations in one tick on, the API server is what pods wait for.
+RUSH: Final = 20
+#: In a rush, news of a node that has been Ready for less than this may wait.
+NEWS_WAIT: Final = timedelta(seconds=15)
+_NEWS: Final = frozenset({Reason.NODE_JOINED, Reason.NODE_READY})
 
 
 class SyncedNodes(NamedTuple):
@@ -98,10 +109,8 @@ def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
 
     Kubernetes deletes terminating pods of such a node and detaches their volumes, so that a StatefulSet recovers.
     """
-    in_use = {record.node_name for record in snapshot.records if record.state is not InstanceState.GONE}
-    for record in snapshot.records:
-        if record.state is not InstanceState.GONE:
-            continue
+    in_use = _in_use(snapshot.records)
+    for record in among(snapshot.records, is_gone):
         node = snapshot.nodes.get(record.node_name or "")
         if node is None or node.ready or node.name in in_use:
             continue
@@ -115,6 +124,11 @@ def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
         ours = out_of_service_taint(node)
         if ours is not None and (node.ready or node.name in in_use):
             yield SyncNode(record=None, node=node, labels={}, taints=(), remove=(ours,))
+
+
+@kept
+def _in_use(records: tuple[GPUInstance, ...]) -> frozenset[str | None]:
+    return frozenset(record.node_name for record in records if record.state is not InstanceState.GONE)
 
 
 def out_of_service_taint(node: Node) -> Taint | None:
@@ -139,6 +153,26 @@ def reserve_nodes(
         refused={each.pod.uid for each in reservations.refused},
         intolerant=snapshot.intolerant,
     )
+
+
+def giving_way(
+    snapshot: Snapshot, steps: tuple[AnyStep, ...], reserved: Iterable[ReserveNode | AddToleration | OpenNode]
+) -> tuple[AnyStep, ...]:
+    """The steps; in a rush, without those that only tell of nodes that have registered or are Ready.
+
+    Pods are bound as soon as they have their tolerations, whatever the records say of the nodes. When hundreds of
+    machines come up at once, the last pods would wait seconds for that to be written. The next tick decides it again.
+    """
+    if sum(isinstance(each, AddToleration) for each in reserved) < RUSH:
+        return steps
+    return tuple(step for step in steps if not _is_news(snapshot, step))
+
+
+def _is_news(snapshot: Snapshot, step: AnyStep) -> bool:
+    if not isinstance(step, WriteStatus) or step.reason not in _NEWS:
+        return False
+    node = snapshot.nodes.get(step.record.node_name or "")
+    return node is not None and node.ready_since is not None and snapshot.now < node.ready_since + NEWS_WAIT
 
 
 def record_refusals(snapshot: Snapshot, reservations: Reservations) -> tuple[RecordRefusal, ...]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import PoolDecision
+from forebay.model.kept import KeptTuple, kept
 from forebay.reconcile.snapshot import Snapshot
 
 _MOST_DECISIONS: Final = 5
@@ -14,13 +15,15 @@ _LONGEST_MESSAGE: Final = 512
 _DECIDED: Final = frozenset({InstanceState.REQUESTED, InstanceState.DRAINING, InstanceState.TERMINATING})
 
 
-def records_by_pool(records: Iterable[GPUInstance]) -> defaultdict[tuple[str, str], list[GPUInstance]]:
+@kept
+def records_by_pool(records: Iterable[GPUInstance]) -> Mapping[tuple[str, str], KeptTuple[GPUInstance]]:
     found: defaultdict[tuple[str, str], list[GPUInstance]] = defaultdict(list)
     for record in records:
         found[record.pool_key].append(record)
-    return found
+    return {pool: KeptTuple(each) for pool, each in found.items()}
 
 
+@kept
 def gpu_totals(records: Iterable[GPUInstance]) -> Mapping[str, int]:
     """GPUs of all machines that are not gone, by resource."""
     found: Counter[str] = Counter()
@@ -38,7 +41,8 @@ def offers_of(snapshot: Snapshot, node_class: str, shown: int | None) -> int | N
     return sum(known) if len(known) == len(offers) else shown
 
 
-def last_decisions(shown: Sequence[PoolDecision], records: Iterable[GPUInstance]) -> tuple[PoolDecision, ...]:
+@kept
+def last_decisions(records: Iterable[GPUInstance], shown: Sequence[PoolDecision]) -> tuple[PoolDecision, ...]:
     """The last few decisions: those that are shown already, and later ones of the records.
 
     Only records that have changed since are looked at: a pool may have thousands.

@@ -8,10 +8,11 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Purpose
 from forebay.api.parts import Truth
 from forebay.budgets.admission import Admission
-from forebay.demand.replacements import REPLACEMENT, condition_of, replaced
+from forebay.demand.replacements import REPLACEMENT, condition_of, replaced, told_of_replacement
 from forebay.disruption.consolidation import ScaleDown
 from forebay.lifecycle.steps import DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import with_condition
+from forebay.model.kept import among
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.cheapest_nodes import cheapest_nodes
@@ -157,7 +158,7 @@ def _static_without(snapshot: Snapshot, record: GPUInstance) -> bool:
 
 def _no_longer(snapshot: Snapshot, due: set[str]) -> Iterable[WriteStatus]:
     """Conditions of nodes that are not to be replaced any more, such as those of a template that was changed back."""
-    for record in snapshot.records:
+    for record in among(snapshot.records, told_of_replacement):
         told = condition_of(record, REPLACEMENT)
         if told is None or record.uid in due or record.state is not InstanceState.READY:
             continue

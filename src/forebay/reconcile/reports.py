@@ -1,32 +1,28 @@
 """Status of GPUNodePools and GPUNodeClasses: conditions and totals. Written only where it has changed."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass, ProviderEntry
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
-from forebay.api.values import Figure
 from forebay.lifecycle.cooldown import Cooldown, cooldowns, failures_of
 from forebay.lifecycle.node_certificates import approvals_by_class
 from forebay.lifecycle.transitions import shortened
-from forebay.model.quantities import UsdPerHour
+from forebay.model.kept import KeptTuple, among
 from forebay.model.reasons import Reason
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import CooldownKey, SourceKey
 from forebay.planning.pool_permissions import pool_refusal, unserved_namespaces
 from forebay.reconcile.decisions import ReportClass, ReportPool, UnreadableInstance
 from forebay.reconcile.isolation import Faults
+from forebay.reconcile.machine_costs import MachineTotals, totals_by_class, totals_by_pool
 from forebay.reconcile.pool_figures import gpu_totals, last_decisions, offers_of, records_by_pool
 from forebay.reconcile.snapshot import Snapshot, revisions
 
-_COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
-_FREE: Final = UsdPerHour(0)
 #: Condition of a class: whether Forebay alone approves the certificates of its machines.
 _JOIN_RESTRICTED: Final = "JoinRestricted"
 #: Condition of a pool while some of its machines cannot go.
@@ -41,6 +37,10 @@ _NO_POOL: Final = (
 )
 
 
+_NO_MACHINES: Final = MachineTotals()
+_NO_RECORDS: Final[KeptTuple[GPUInstance]] = KeptTuple()
+
+
 class Fact(NamedTuple):
     """A condition without its last transition time, which depends on the conditions before."""
 
@@ -48,13 +48,6 @@ class Fact(NamedTuple):
     status: Truth
     reason: Reason
     sentence: str
-
-
-class MachineTotals(NamedTuple):
-    """Number and hourly cost of some GPUInstances together."""
-
-    machines: int = 0
-    cost: UsdPerHour = _FREE
 
 
 def report_pools(
@@ -71,7 +64,7 @@ def report_pools(
     if not snapshot.pools:
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
-    totals = machine_totals(snapshot.records, attrgetter("pool_key"))
+    totals = totals_by_pool(snapshot.records)
     by_pool = records_by_pool(snapshot.records)
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
@@ -81,15 +74,16 @@ def report_pools(
         found = node_class_ready(pool, classes, snapshot)
         current = pool.status.conditions if pool.status is not None else ()
         ready = _pool_ready(found, paused.get(pool.key), cooling[pool.key])
+        records = by_pool.get(pool.key, _NO_RECORDS)
         if faults is not None and (fault := faults.told("GPUNodePool", pool.key)) is not None:
             ready = Fact("Ready", Truth.FALSE, Reason.RECONCILE_FAILED, fault)
         facts = (found, ready, *_terminating(blocked[pool.key], current), *(more or {}).get(pool.key, ()))
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
-        count, cost = totals[pool.key]
+        count, cost = totals.get(pool.key, _NO_MACHINES)
         status = pool.status or GPUNodePoolStatus()
         offers = offers_of(snapshot, pool.spec.node_class_ref.name, status.offers)
-        decided = last_decisions(status.last_decisions, by_pool[pool.key])
-        gpus = {name: str(total) for name, total in gpu_totals(by_pool[pool.key]).items()}
+        decided = last_decisions(records, status.last_decisions)
+        gpus = {name: str(total) for name, total in gpu_totals(records).items()}
         shown = (status.node_count, status.hourly_cost, status.offers, status.last_decisions, status.resources)
         if conditions == current and shown == (count, cost.exact(), offers, decided, gpus):
             continue
@@ -129,7 +123,7 @@ def report_classes(snapshot: Snapshot, more: Mapping[str, Fact] | None = None) -
     """
     if not snapshot.classes:
         return
-    totals = machine_totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
+    totals = totals_by_class(snapshot.records)
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     approvals = approvals_by_class(snapshot.records, snapshot.signing_requests)
     for node_class in snapshot.classes:
@@ -143,7 +137,7 @@ def report_classes(snapshot: Snapshot, more: Mapping[str, Fact] | None = None) -
         status = node_class.status
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
-        count, cost = totals["", node_class.metadata.name]
+        count, cost = totals.get(node_class.metadata.name, _NO_MACHINES)
         offers = offers_of(snapshot, node_class.metadata.name, None if status is None else status.offers)
         shown = (status.active_nodes, status.hourly_cost, status.offers) if status is not None else None
         if conditions == current and shown == (count, cost.exact(), offers):
@@ -205,8 +199,8 @@ def _some(names: Sequence[str]) -> str:
 def _blocked(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
     """By pool, what keeps machines from going: a failed termination, or pods that cannot be evicted."""
     found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for record in snapshot.records:
-        if record.state not in _LEAVING or record.spec.pool_ref is None or (status := record.status) is None:
+    for record in among(snapshot.records, _is_draining_or_terminating):
+        if record.spec.pool_ref is None or (status := record.status) is None:
             continue
         name = record.metadata.name
         if status.state is InstanceState.TERMINATING and status.reason == Reason.TERMINATION_FAILED:
@@ -215,6 +209,10 @@ def _blocked(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
         if status.state is InstanceState.DRAINING and late and snapshot.pods_by_node.get(record.node_name or ""):
             found[record.pool_key].append(f"pods cannot be evicted from {name}")
     return found
+
+
+def _is_draining_or_terminating(record: GPUInstance) -> bool:
+    return record.state in _LEAVING
 
 
 def _terminating(blocked: list[str], current: tuple[Condition, ...]) -> tuple[Fact, ...]:
@@ -238,8 +236,7 @@ def _cooling_by_pool(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[st
     """Records whose offer is cooling down, each with the end as a time of day, which is the same in every tick."""
     found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     now_in_effect = revisions(snapshot)
-    failed = (record for record in snapshot.records if failures_of(record))
-    for record in sorted(failed, key=lambda each: each.metadata.name):
+    for record in sorted(among(snapshot.records, failures_of), key=lambda each: each.metadata.name):
         for cooldown in cooldowns([record], snapshot.now, now_in_effect).values():
             found[record.pool_key].append(f"{record.metadata.name} until {cooldown.until:%H:%M:%S} UTC")
     return found
@@ -363,30 +360,3 @@ def merge_conditions(
             observed_generation=generation,
         )
     return tuple(conditions.values())
-
-
-def hourly_cost(record: GPUInstance) -> UsdPerHour:
-    """Current cost of the GPUInstance per hour: from the launch call until the provider proves it gone."""
-    return _FREE if record.state in _COSTS_NOTHING else _price(record.hourly_price)
-
-
-@lru_cache(maxsize=4096)
-def _price(written: Figure) -> UsdPerHour:
-    """The exact price, cached: parsing is slow, and many machines share few prices."""
-    return UsdPerHour(str(written))
-
-
-def machine_totals(
-    records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
-) -> defaultdict[tuple[str, str], MachineTotals]:
-    # Many machines have few prices, and sums of exact prices are slow.
-    counts: defaultdict[tuple[tuple[str, str], Figure], int] = defaultdict(int)
-    for record in records:
-        state = record.state
-        if state is not InstanceState.GONE:
-            counts[key_of(record), 0 if state in _COSTS_NOTHING else record.hourly_price] += 1
-    found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)
-    for (key, price), machines in counts.items():
-        count, cost = found[key]
-        found[key] = MachineTotals(count + machines, cost + _price(price) * machines)
-    return found

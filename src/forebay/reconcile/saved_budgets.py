@@ -7,10 +7,10 @@ from datetime import datetime
 import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
-from forebay.budgets.accounts import Accounts, BudgetKey
-from forebay.budgets.assessment import Assessor
+from forebay.budgets.accounts import Accounts
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
-from forebay.budgets.ledger.ledger import Ledger, LedgerSummary
+from forebay.budgets.ledger.ledger import Ledger, LedgerSummary, RecordedUsage
 from forebay.budgets.usage import Interval
 from forebay.model.workloads import PodShape
 from forebay.reconcile.saved_pods import NotASnapshot, SavedPod, SavedShapes, loaded_pods
@@ -94,7 +94,7 @@ def saved_budgets(state: BudgetState, shapes: SavedShapes) -> SavedBudgets:
     )
 
 
-def _saved_ledger(ledger: Ledger) -> _Ledger:
+def _saved_ledger(ledger: RecordedUsage) -> _Ledger:
     changes, ends, running = ledger.summary
     return _Ledger(tuple((at, str(part)) for at, part in changes.items()), tuple(ends.items()), running)
 
@@ -126,8 +126,7 @@ def loaded_budgets(
         account = accounts.open(budget, now, ledger=hours, money=dollars)
         account.pods.update((pod.uid, pod) for pod in loaded_pods(each.pods, shapes))
     return BudgetState(
-        accounts=accounts,
-        assessor=Assessor(),
+        accounts=accounts.frozen(),
         gated=loaded_pods(saved.gated, shapes),
         damages=dict(saved.damages),
         invalid=dict(saved.invalid),

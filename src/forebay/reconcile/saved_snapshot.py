@@ -18,7 +18,7 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.node_provisioner import NodeProvisioner
-from forebay.budgets.accounts import BudgetKey
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.demand.reservation import Reservations
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node

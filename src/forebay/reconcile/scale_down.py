@@ -1,6 +1,5 @@
 """Scale-down in one tick: which machines start draining, and which Idle conditions change."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from forebay.api.values import duration_or_never
 from forebay.budgets.admission import Admission
 from forebay.demand.reservation import Reservations
 from forebay.disruption import consolidation
-from forebay.disruption.machine_use import MachineUse, idle_updates, machine_uses
+from forebay.disruption.machine_use import MachineUses, idle_updates, machine_uses
 from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.disruption.pool_budgets import PoolBudgets
 from forebay.lifecycle.steps import DeleteRecord, WriteStatus
@@ -28,8 +27,8 @@ from forebay.reconcile.wanted import Wanted
 class ScaleDownSteps(NamedTuple):
     steps: tuple[WriteStatus | CreateInstance | DeleteRecord, ...]
     requeue_at: datetime | None
-    #: By name of the GPUInstance, for the next tick.
-    uses: Mapping[str, MachineUse]
+    #: For the next tick.
+    uses: MachineUses
     #: When nodes were last looked at that may be under-utilized.
     consolidated: datetime | None = None
 
@@ -49,7 +48,7 @@ def scale_down_steps(
     launch replacements.
     """
     now = snapshot.now
-    machines = machine_uses(
+    uses = machine_uses(
         snapshot.records,
         snapshot.nodes,
         snapshot.pods_by_node,
@@ -61,6 +60,7 @@ def scale_down_steps(
         moving=moving_to(snapshot),
         before=snapshot.memory.uses,
     )
+    machines = uses.machines
     rules = consolidation.ScaleDownRules(
         adoption_grace=snapshot.rules.adoption_grace,
         cycle=snapshot.rules.scale_down_interval,
@@ -104,7 +104,6 @@ def scale_down_steps(
         for update in idle_updates(machines, now, consolidation.kept_idle(machines, now, rules))
         if update.record.metadata.name not in excluded | written
     ]
-    uses = {each.record.metadata.name: each for each in machines}
     due_at = [each for each in (consolidation.next_scale_down(machines, now, rules), moves.requeue_at) if each]
     return ScaleDownSteps(tuple(steps), min(due_at, default=None), uses, moves.checked_at)
 

@@ -7,6 +7,7 @@ moment has come. Objects are compared by identity: they never change, and an inf
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from operator import is_
 from typing import Final, NamedTuple
 
 import msgspec
@@ -42,13 +43,25 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     #: What decisions about every GPUInstance depend on: offers, classes, pools, rules.
     context: tuple[object, ...] = ()
     records: Mapping[str, SettledRecord] = {}
+    #: What all of these were compared with: where each is the same object again, none need be compared.
+    seen: tuple[object, ...] = ()
+    #: The GPUInstances besides.
+    unsettled: tuple[GPUInstance, ...] = ()
+    #: The first of the moments at which time alone may bring a step.
+    until: datetime | None = None
+
+    def as_seen(self, now: datetime, context: tuple[object, ...], seen: tuple[object, ...]) -> bool:
+        """Whether every one of them is settled as it was, without a look at each."""
+        same = len(seen) == len(self.seen) and all(map(is_, seen, self.seen))
+        return same and (self.until is None or now < self.until) and bool(self.still(now, context))
 
     def still(self, now: datetime, context: tuple[object, ...]) -> Mapping[str, SettledRecord]:
         """Those that are settled in this context too, if they and their moment are as they were."""
         return self.records if self.at is not None and self.at <= now and self.context == context else {}
 
     def without(self, names: Collection[str]) -> "Settled":
-        if not names:
+        if not names or self.records.keys().isdisjoint(names):
             return self
         kept = {name: each for name, each in self.records.items() if name not in names}
+        # What was left out must be looked at again, so this was not seen by anybody.
         return Settled(at=self.at, context=self.context, records=kept)

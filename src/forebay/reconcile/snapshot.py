@@ -13,12 +13,13 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.api.node_provisioner import NodeProvisioner
-from forebay.budgets.accounts import Accounts, BudgetKey
-from forebay.budgets.assessment import Assessor
+from forebay.budgets.assessment import Assessments
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
-from forebay.disruption.machine_use import MachineUse
+from forebay.disruption.machine_use import MachineUses
 from forebay.lifecycle.orphans import Orphans
+from forebay.model.kept import kept
 from forebay.model.nodes import Node
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources
@@ -58,9 +59,8 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """What budgets have counted, and the state of the pods and Jobs that they act on."""
 
-    #: Accounts and assessor are live objects, not copies: the engine changes them only between two ticks.
-    accounts: Accounts
-    assessor: Assessor
+    #: As they were: accounts that change later are others.
+    accounts: BudgetAccounts[BudgetAccount]
     #: By budget, which stored chunks of its ledger cannot be read.
     damages: Mapping[BudgetKey, str] = {}
     #: By budget, which stored chunks of its ledger somebody deleted, so that they were written again.
@@ -95,14 +95,16 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     orphans: Orphans = Orphans()
     #: When the status of each budget was last written.
     reported: Mapping[BudgetKey, datetime] = {}
+    #: Forecasts of budgets, which are made anew each minute.
+    assessments: Assessments = Assessments()
     #: When nodes were last looked at that may be under-utilized.
     consolidated: datetime | None = None
     #: When the groups of NodeProvisioners were last looked at for nodes that can be freed.
     defragmented: datetime | None = None
     #: GPUInstances about which the last tick had nothing to decide. It saves time and alters nothing.
     settled: Settled = Settled()
-    #: How each machine was used, by name of its GPUInstance. It saves time and alters nothing.
-    uses: Mapping[str, MachineUse] = {}
+    #: How each machine was used. It saves time and alters nothing.
+    uses: MachineUses = MachineUses()
     #: Plans for pods of the last tick. They save time and alter nothing.
     plans: tuple[MadePlan, ...] = ()
 
@@ -185,14 +187,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def nodes_by_taint(self) -> Mapping[str, Sequence[Node]]:
         """Nodes that carry a taint, by the key of each."""
-        found: defaultdict[str, list[Node]] = defaultdict(list)
-        for node in self.nodes.values():
-            if len(node.taints) == 1:
-                found[node.taints[0].key].append(node)
-            elif node.taints:
-                for key in dict.fromkeys(taint.key for taint in node.taints):
-                    found[key].append(node)
-        return found
+        return _by_taint(self.nodes)
+
+
+@kept
+def _by_taint(nodes: Mapping[str, Node]) -> Mapping[str, Sequence[Node]]:
+    found: defaultdict[str, list[Node]] = defaultdict(list)
+    for node in nodes.values():
+        if len(node.taints) == 1:
+            found[node.taints[0].key].append(node)
+        elif node.taints:
+            for key in dict.fromkeys(taint.key for taint in node.taints):
+                found[key].append(node)
+    return dict(found)
 
 
 def revisions(snapshot: Snapshot) -> dict[SourceKey, Mapping[str, str]]:

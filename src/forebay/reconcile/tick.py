@@ -1,7 +1,7 @@
 """One tick: a `Snapshot` in, decisions with reasons out. No I/O, and no clock but the snapshot's."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from forebay.lifecycle.node_certificates import certificate_decisions
 from forebay.lifecycle.steps import Adopt, DeleteRecord, WriteStatus
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
+from forebay.reconcile.adoption import adopt_orphans
 from forebay.reconcile.budget_reports import report_budgets
 from forebay.reconcile.budgeting import (
     assess_budgets,
@@ -30,12 +31,12 @@ from forebay.reconcile.class_deletions import report_deletions
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
 from forebay.reconcile.deleted_pools import deleted_pools
-from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
+from forebay.reconcile.due_steps import due_steps, paused_replacements
 from forebay.reconcile.group_reports import report_provisioners
 from forebay.reconcile.group_sizing import adopt_members, size_groups
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
 from forebay.reconcile.member_claims import claim_members
-from forebay.reconcile.node_changes import out_of_service, record_refusals, reserve_nodes, sync_nodes
+from forebay.reconcile.node_changes import giving_way, out_of_service, record_refusals, reserve_nodes, sync_nodes
 from forebay.reconcile.pod_events import per_owner, pod_events
 from forebay.reconcile.purchases import Purchases, purchases
 from forebay.reconcile.reports import report_classes, report_pools, unreadable_instances
@@ -77,8 +78,7 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     # 3. Account: usage and forecast of every budget, from the ledger and the running pods.
     assessed = assess_budgets(snapshot)
-    if snapshot.budget_state is not None:
-        faults.add("GPUWorkloadBudget", snapshot.budget_state.assessor.errors)
+    faults.add("GPUWorkloadBudget", assessed.errors)
 
     def serve(seen: Snapshot) -> tuple[Assessment, Reservations, Purchases]:
         # 4. Demand: unschedulable GPU pods, minus those that fit on free or launching nodes.
@@ -97,6 +97,7 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     # New nodes: reserved for the pods they were launched for, then with planned labels and taints.
     reserved = reserve_nodes(snapshot, reservations, due.allowed)
+    applied = giving_way(snapshot, due.allowed, reserved)
     reserved_now = {each.node.name for each in reserved if isinstance(each, ReserveNode)}
     synced = sync_nodes(snapshot, due.looked_at, besides=reserved_now)
 
@@ -130,7 +131,7 @@ def tick(snapshot: Snapshot) -> TickResult:
     decisions: tuple[Decision, ...] = (
         # Before the launches, so that the node has its startup taint when the machine comes up.
         *reserved,
-        *claimed.without(due.allowed),
+        *claimed.without(applied),
         *claimed.claims,
         *certificate_decisions(snapshot.records, snapshot.signing_requests, snapshot.nodes, snapshot.now),
         *class_finalizers(snapshot),
@@ -161,6 +162,8 @@ def tick(snapshot: Snapshot) -> TickResult:
         decisions=decisions,
         requeue_at=_earliest(
             due.requeue_at,
+            # News that gave way.
+            snapshot.now + timedelta(seconds=1) if len(applied) < len(due.allowed) else None,
             scaled_down.requeue_at,
             sized.requeue_at,
             bought.requeue_at,
@@ -176,6 +179,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             reservations=reservations,
             orphans=orphans,
             reported=budgets.reported,
+            assessments=assessed.assessments,
             consolidated=scaled_down.consolidated,
             defragmented=sized.defragmented,
             settled=due.settled.without(synced.pending),

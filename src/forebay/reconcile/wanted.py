@@ -7,6 +7,7 @@ from typing import Final
 from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.demand.planned_pods import is_leaving, live_containers
 from forebay.demand.replacements import replaced
+from forebay.model.kept import among
 from forebay.reconcile.snapshot import Snapshot
 
 PoolName = tuple[str, str]
@@ -15,7 +16,7 @@ PoolName = tuple[str, str]
 def static_nodes(snapshot: Snapshot) -> dict[PoolName, frozenset[str]]:
     """By pool, the GPUInstances (UIDs) that make up its minNodes: the oldest that are not on their way out."""
     live: defaultdict[PoolName, list[GPUInstance]] = defaultdict(list)
-    if not any(record.purpose is Purpose.STATIC for record in snapshot.records):
+    if not among(snapshot.records, _is_static):
         return {}
     for record in snapshot.records:
         pool = record.spec.pool_ref
@@ -25,6 +26,10 @@ def static_nodes(snapshot: Snapshot) -> dict[PoolName, frozenset[str]]:
         pool.key: frozenset(each.uid for each in sorted(live[pool.key], key=_by_age)[: pool.spec.min_nodes])
         for pool in snapshot.pools
     }
+
+
+def _is_static(record: GPUInstance) -> bool:
+    return record.purpose is Purpose.STATIC
 
 
 def counts_as_node(record: GPUInstance) -> bool:

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudgetStatus
-from forebay.budgets.accounts import Account, BudgetKey
 from forebay.budgets.assessment import Assessor, QuotaLimits, Standing
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetKey
 from forebay.budgets.usage import microseconds
 from forebay.model.quantities import GpuHours, Usd
 from forebay.reconcile.snapshot import Snapshot
@@ -57,7 +57,9 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-def budget_view(budget: GPUWorkloadBudget, account: Account | None, assessor: Assessor, now: datetime) -> BudgetView:
+def budget_view(
+    budget: GPUWorkloadBudget, account: BudgetAccount | None, assessor: Assessor, now: datetime
+) -> BudgetView:
     """The budget by its account in the ledger; without an account, as the operator last wrote it in its status."""
     status = budget.status or GPUWorkloadBudgetStatus()
     conditions = {each.type: each for each in status.conditions}
@@ -135,7 +137,7 @@ def _dollars(status: GPUWorkloadBudgetStatus, standing: Standing | None) -> str:
         return decimal(Usd.zero().dollars)
 
 
-def _history(account: Account, window: timedelta, now: datetime) -> list[UsageSlice]:
+def _history(account: BudgetAccount, window: timedelta, now: datetime) -> list[UsageSlice]:
     profile, step = account.ledger.profile, window / HISTORY_SLICES
     bounds = [now - window + step * number for number in range(HISTORY_SLICES)] + [now]
     return [
@@ -144,7 +146,7 @@ def _history(account: Account, window: timedelta, now: datetime) -> list[UsageSl
     ]
 
 
-def _forecast(account: Account, standing: Standing, now: datetime) -> list[str]:
+def _forecast(account: BudgetAccount, standing: Standing, now: datetime) -> list[str]:
     profile, step = account.ledger.profile, standing.window / HISTORY_SLICES
     begin = now - standing.window
     found = []

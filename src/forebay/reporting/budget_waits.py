@@ -7,9 +7,10 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE
-from forebay.budgets.accounts import Account, Accounts, selector_of
+from forebay.budgets.accounts import selector_of
 from forebay.budgets.admission import Admission, Held, release
 from forebay.budgets.assessment import Assessor
+from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts
 from forebay.model.workloads import Pod
 from forebay.reporting.budget_views import BudgetView, budget_view
 
@@ -32,7 +33,7 @@ def budget_waits(
     waiting: Iterable[Pod],
     all_pods: Iterable[Pod],
     budgets: Sequence[GPUWorkloadBudget],
-    accounts: Accounts,
+    accounts: BudgetAccounts[BudgetAccount],
     now: datetime,
 ) -> dict[str, BudgetWait]:
     """What the operator would decide now about each waiting pod, by UID.
@@ -65,7 +66,7 @@ def budget_waits(
     return found
 
 
-def _bound_not_started(accounts: Iterable[Account]) -> list[Pod]:
+def _bound_not_started(accounts: Iterable[BudgetAccount]) -> list[Pod]:
     found = {
         uid: pod
         for account in accounts

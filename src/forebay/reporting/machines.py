@@ -11,7 +11,7 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.budgets.bill_shares import billed
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.workloads import Pod
-from forebay.reconcile.reports import hourly_cost
+from forebay.reconcile.machine_costs import hourly_cost
 
 _TERMINATING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
 

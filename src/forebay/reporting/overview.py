@@ -10,7 +10,7 @@ from forebay.api.gpu_instance import InstanceState
 from forebay.api.parts import Truth
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.reconcile.reports import hourly_cost
+from forebay.reconcile.machine_costs import hourly_cost
 from forebay.reconcile.snapshot import Snapshot
 
 

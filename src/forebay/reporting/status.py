@@ -16,7 +16,7 @@ from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
-from forebay.reconcile.reports import hourly_cost
+from forebay.reconcile.machine_costs import hourly_cost
 from forebay.reporting.budget_waits import is_gated
 from forebay.reporting.cluster_view import EventLine, Leader, pods_by_node
 from forebay.reporting.machines import NO_COST, MachineView, cost, decimal, machine_view

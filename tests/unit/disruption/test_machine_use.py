@@ -84,7 +84,9 @@ def booting(**fields):
 
 
 def use_of(of, wanted):
-    (use,) = machine_uses([of], {}, {}, Reservations(placed={}, refused=()), [], now=NOW, wanted=lambda _: wanted)
+    (use,) = machine_uses(
+        [of], {}, {}, Reservations(placed={}, refused=()), [], now=NOW, wanted=lambda _: wanted
+    ).machines
     return use
 
 
@@ -110,7 +112,9 @@ def test_pods_that_are_expected_or_that_the_scheduler_refuses_are_found():
     )
     records = [record("n1"), record("n2", pods=[refused]), record("n3")]
     nodes = {name: node(name) for name in ("n1", "n2", "n3")}
-    awaited, unused, busy = machine_uses(records, nodes, {"n3": (bound,)}, reservations, [waiting, refused], now=NOW)
+    awaited, unused, busy = machine_uses(
+        records, nodes, {"n3": (bound,)}, reservations, [waiting, refused], now=NOW
+    ).machines
     assert awaited.awaited_by == "default/waiting"
     assert not awaited.idle
     assert unused.idle
@@ -125,7 +129,7 @@ def test_a_refusal_is_recorded_when_every_pod_of_the_node_says_so(messages, reco
     refused = tuple(NotDemand(pod=each, reason=Reason.SCHEDULER_REFUSES, sentence="") for each in pods)
     (use,) = machine_uses(
         [record("n1", pods=pods)], {"n1": node("n1")}, {}, Reservations(refused=refused), pods, now=NOW
-    )
+    ).machines
     assert (use.refused, use.refusal_recorded) == ("default/p0", recorded)
 
 
@@ -135,7 +139,7 @@ def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_nodes_that_it_fits
     gated = pod("gated", 1, unschedulable_since=None, scheduling_gates=("a/b",))
     records = [record("large"), record("small", gpus=2), record("off")]
     nodes = {"large": node("large", 8), "small": node("small", 2)}
-    large, small, off = machine_uses(records, nodes, {}, Reservations(), [gated, foreign, fresh], now=NOW)
+    large, small, off = machine_uses(records, nodes, {}, Reservations(), [gated, foreign, fresh], now=NOW).machines
     assert large.awaited_by == "default/fresh"
     assert small.idle
     assert off.node is None
@@ -144,12 +148,12 @@ def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_nodes_that_it_fits
 @pytest.mark.parametrize("over", [{"phase": Phase.FAILED}, {"deleted": NOW}], ids=["ended", "deleted"])
 def test_a_pod_that_is_over_before_it_was_tried_keeps_nothing(over):
     gone = pod(unschedulable_since=None, **over)
-    (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [gone], now=NOW)
+    (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [gone], now=NOW).machines
     assert use.idle
 
 
 @pytest.mark.parametrize(("since", "awaited"), [(ago(seconds=119), "default/train"), (ago(minutes=2), None)])
 def test_a_pod_that_the_scheduler_fails_to_try_is_expected_for_two_minutes(since, awaited):
     failing = pod(unschedulable_since=None, scheduler_error_since=since)
-    (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [failing], now=NOW)
+    (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [failing], now=NOW).machines
     assert use.awaited_by == awaited

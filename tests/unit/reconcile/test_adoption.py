@@ -20,7 +20,7 @@ from forebay.model.sources import (
     Source,
     SourceKey,
 )
-from forebay.reconcile.due_steps import adopt_orphans
+from forebay.reconcile.adoption import adopt_orphans
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 from tests.unit.demand.builders import GPU, NOW, node
 

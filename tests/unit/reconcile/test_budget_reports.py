@@ -45,7 +45,7 @@ class Cluster:
     def tick(self, seconds, gate_missing=None, **state):
         """Names of the budgets whose status was written, and when the next tick is due, in seconds."""
         now = at(seconds)
-        found = BudgetState(accounts=self.accounts, assessor=self.assessor, **state)
+        found = BudgetState(accounts=self.accounts.frozen(), **state)
         snapshot = Snapshot(
             now=now,
             budgets=tuple(self.budgets.values()),

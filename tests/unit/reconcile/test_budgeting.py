@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudgetStatus
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import Evict
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.model.reasons import Reason
@@ -22,7 +21,7 @@ def seen(*pods, budgets, pending=(), when=0, opened=None, **state):
         accounts.open(each, at())
     for each in (*pods, *pending):
         accounts.see(each, at(when))
-    found = BudgetState(accounts=accounts, assessor=Assessor(), **state)
+    found = BudgetState(accounts=accounts.frozen(), **state)
     return Snapshot(now=at(when), budgets=tuple(budgets), budget_state=found, pending=tuple(pending))
 
 

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.meta import ObjectMeta
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assessment import Assessor
 from forebay.demand.reservation import Reservations
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.quantities import Resources, UsdPerHour
@@ -111,7 +110,7 @@ def test_a_pod_that_nothing_fits_holds_back_no_other_pod_of_its_budget():
     accounts.open(own, NOW)
     for each in (huge, small):
         accounts.see(each, NOW)
-    state = BudgetState(accounts=accounts, assessor=Assessor())
+    state = BudgetState(accounts=accounts.frozen())
     snapshot = replace(EMPTY, pending=(huge, small), budgets=(own,), budget_state=state)
 
     found = purchases(snapshot, assess_budgets(snapshot), Reservations(left=(huge, small)))

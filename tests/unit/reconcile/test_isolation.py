@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import InstanceState, PoolRef
 from forebay.api.gpu_node_pool import Disruption
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assessment import Assessor
 from forebay.lifecycle.facts import source_of
 from forebay.lifecycle.steps import WriteStatus
 from forebay.model.reasons import Reason
@@ -33,7 +32,7 @@ def test_a_quota_that_cannot_be_read_is_told_on_its_budget_and_the_others_are_as
         accounts.open(each, NOW)
     # An edit of an existing budget: the account stays open.
     bad = replace(bad, spec=replace(bad.spec, quota=replace(bad.spec.quota, gpu_hours="lots")))
-    state = BudgetState(accounts=accounts, assessor=Assessor())
+    state = BudgetState(accounts=accounts.frozen())
 
     result = tick(Snapshot(now=NOW, budgets=(bad, good), budget_state=state))
 

@@ -194,17 +194,14 @@ def with_budget_state():
     accounts.see(counted_pod("runs", 2, started=-600), at(0))
     account.money.record("machine", seconds(at(-3600)), seconds(at(0)), UsdPerHour("3").units)
     gate = counted_pod("gated", gates=(BUDGET_GATE,))
-    state = BudgetState(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
+    state = BudgetState(accounts=accounts.frozen(), gated=(gate,), damages={mine.key: "Damaged."})
     return Snapshot(now=at(0), budgets=(mine,), budget_state=state)
 
 
 def test_budgets_are_the_same_after_saving_and_loading():
     before = with_budget_state()
     after = load_snapshot(save_snapshot(before))
-    one, other = (
-        each.budget_state.assessor.assess(each.budgets, each.budget_state.accounts, each.now)
-        for each in (before, after)
-    )
+    one, other = (Assessor().assess(each.budgets, each.budget_state.accounts, each.now) for each in (before, after))
     assert one == other
     (standing,) = other.values()
     assert (str(standing.consumed), str(standing.consumed_usd)) == ("1.333 GPU-h", "$3.00")
@@ -220,7 +217,7 @@ def exceeded(action, **state):
     for name, gpus, started in (("most", 8, -7200), ("more", 4, -7200), ("less", 4, -600)):
         accounts.see(counted_pod(name, gpus, started=started, job=name), at(0))
     accounts.see(counted_pod("ended", 8, started=-7200, finished=-3600), at(0))
-    before = BudgetState(accounts=accounts, assessor=Assessor(), blocked=frozenset({"uid-most"}), **state)
+    before = BudgetState(accounts=accounts.frozen(), blocked=frozenset({"uid-most"}), **state)
     return Snapshot(now=at(0), budgets=(mine,), budget_state=before)
 
 

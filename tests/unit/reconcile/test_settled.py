@@ -15,7 +15,9 @@ from forebay.api.meta import ObjectMeta
 from forebay.api.names import CLASS_FINALIZER, MAINTENANCE_ANNOTATION, OUT_OF_SERVICE_TAINT, STARTUP_TAINT
 from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
 from forebay.api.parts import NodeClassRef
+from forebay.disruption.machine_use import MachineUses
 from forebay.lifecycle.steps import DeleteRecord, WriteStatus
+from forebay.model.kept import kept_mapping, kept_tuple
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Effect, Taint
 from forebay.model.sources import InstancePhase, Offer, Source, SourceKey
@@ -23,7 +25,7 @@ from forebay.model.workloads import Phase
 from forebay.reconcile.decisions import CreateInstance, SyncNode
 from forebay.reconcile.orders import template_hash
 from forebay.reconcile.settled import Settled
-from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
+from forebay.reconcile.snapshot import OperatorRules, Snapshot
 from forebay.reconcile.tick import tick
 from tests.unit.lifecycle.builders import (
     NOW,
@@ -287,20 +289,34 @@ def applied(seen, decisions):
     return replace(seen, records=tuple(records.values()), nodes=nodes)
 
 
-def without_memory_of_settled(memory: Memory) -> Memory:
-    return replace(memory, settled=Settled(), uses={}, plans=())
+def observed(seen, before):
+    """The snapshot as an observer makes it: collections are the same objects while nothing in them changes."""
+    return replace(
+        seen,
+        records=kept_tuple(before.records, seen.records),
+        nodes=kept_mapping(before.nodes, seen.nodes),
+        pods_by_node=kept_mapping(before.pods_by_node, seen.pods_by_node),
+    )
+
+
+def without_memory(seen):
+    """The snapshot without anything that only saves time."""
+    memory = replace(seen.memory, settled=Settled(), uses=MachineUses(), plans=())
+    nodes, pods_by_node = dict(seen.nodes), dict(seen.pods_by_node)
+    return replace(seen, memory=memory, records=(*seen.records,), nodes=nodes, pods_by_node=pods_by_node)
 
 
 @pytest.mark.law
 @given(st.data())
 def test_what_a_tick_remembers_of_settled_machines_never_changes_what_it_decides(data):
-    seen = beginning(idle=data.draw(st.sets(st.sampled_from(NAMES))))
+    seen = last = beginning(idle=data.draw(st.sets(st.sampled_from(NAMES))))
     for _ in range(12):
         seen = replace(seen, now=seen.now + data.draw(spans))
         for _ in range(data.draw(st.integers(0, 3))):
             seen = changed(data.draw, seen)
+        seen = last = observed(seen, last)
         result = tick(seen)
-        afresh = tick(replace(seen, memory=without_memory_of_settled(seen.memory)))
+        afresh = tick(without_memory(seen))
 
         assert result.decisions == afresh.decisions
         assert result.requeue_at == afresh.requeue_at
@@ -319,10 +335,29 @@ def test_machines_that_are_as_they_were_are_not_looked_at_again():
 
     later = tick(replace(seen, now=seen.now + timedelta(minutes=10))).memory
     assert all(later.settled.records[name] is seen.memory.settled.records[name] for name in NAMES)
-    assert all(later.uses[name] is seen.memory.uses[name] for name in NAMES)
+    assert all(later.uses.by_name[name] is seen.memory.uses.by_name[name] for name in NAMES)
 
     lost = replace(seen, nodes={**seen.nodes, "r1": node("r1", ready=False)})
     assert "r1" not in tick(lost).memory.settled.records
+
+
+def test_a_tick_in_an_unchanged_cluster_asks_no_machine_anything():
+    seen = beginning()
+    for _ in range(3):
+        seen = observed(seen, seen)
+        result = tick(seen)
+        seen = replace(applied(seen, result.decisions), memory=result.memory)
+    seen = observed(seen, seen)
+    settled = tick(seen).memory
+    same = replace(seen, now=seen.now + timedelta(seconds=1), memory=settled)
+
+    again = tick(same).memory
+    assert again.settled.records is settled.settled.records
+    assert again.uses is settled.uses
+    lost = kept_mapping({}, {**seen.nodes, "r1": node("r1", ready=False)})
+    changed_since = tick(replace(same, nodes=lost)).memory
+    assert changed_since.uses is not settled.uses
+    assert "r1" not in changed_since.settled.records
 
 
 def test_a_machine_that_waits_because_too_many_nodes_are_lost_is_replaced_once_fewer_are():

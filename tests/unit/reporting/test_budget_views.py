@@ -47,7 +47,7 @@ def test_the_budgets_nearest_to_their_quota_come_first_and_those_that_are_used_u
     for each in budgets:
         accounts.open(each, at()).ledger.record("pod", second(-3), second(-1), 1000)
     assessor = Assessor()
-    state = BudgetState(accounts=accounts, assessor=assessor)
+    state = BudgetState(accounts=accounts.frozen())
     snapshot = Snapshot(now=at(0), budgets=tuple(budgets), budget_state=state)
 
     assert [each.name for each in closest_to_quota(snapshot, assessor, 3)] == ["spent", "most", "half"]

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assessment import Assessor
 from forebay.budgets.bill_keys import BillKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.model.quantities import Resources, UsdPerHour
@@ -56,7 +55,7 @@ def budgets(count=1, at=NOW):
         ledger = Ledger(each.uid)
         ledger.record("pod", int(at.timestamp()) - 2 * HOUR, int(at.timestamp()), 1000 * (number + 1))
         accounts.open(each, at, ledger=ledger)
-    return tuple(made), BudgetState(accounts=accounts, assessor=Assessor())
+    return tuple(made), BudgetState(accounts=accounts.frozen())
 
 
 def observed(*, now=NOW, decisions=(), bill_ledgers=None, **fields):

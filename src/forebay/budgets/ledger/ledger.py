@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from forebay.budgets.ledger.chunk_log import ChunkLog, DamagedChunk
 from forebay.budgets.ledger.chunks import Chunk
-from forebay.budgets.ledger.profile import Profile
+from forebay.budgets.ledger.profile import Profile, UsageProfile
 from forebay.budgets.usage import MICROSECONDS, Interval
 
 #: Seconds for which intervals are kept to the second; older ones are compacted to the minute.
@@ -34,15 +34,57 @@ class LedgerSummary(NamedTuple):
     running: tuple[str, ...]
 
 
-class Ledger:
+class RecordedUsage:
+    """What a ledger says of usage, to be read."""
+
+    def __init__(
+        self, profile: UsageProfile, intervals: Mapping[str, Sequence[Interval]], running: Collection[str]
+    ) -> None:
+        self.profile = profile
+        self._recorded = intervals
+        self._running = running
+
+    @property
+    def summary(self) -> LedgerSummary:
+        return LedgerSummary(self.profile.changes, self.profile.ends, tuple(sorted(self._running)))
+
+    def intervals(self, uid: str) -> tuple[Interval, ...]:
+        """Recorded intervals of a pod, ordered by time; empty after compaction."""
+        return tuple(self._recorded.get(uid, ()))
+
+    @property
+    def running(self) -> Collection[str]:
+        """UIDs of pods that count now."""
+        return self._running
+
+    def consumed(self, now: int, window: int) -> int:
+        """Usage (rate x microseconds) in the window that ends now; both arguments in microseconds."""
+        return self.profile.between(now - window, now)
+
+    def consumed_by(self, uid: str, now: int, window: int) -> int:
+        """Recorded usage of one pod in the window."""
+        total = 0
+        for start, end, rate in self._recorded.get(uid, ()):
+            until = now if end is None else min(end * MICROSECONDS, now)
+            total += rate * max(until - max(start * MICROSECONDS, now - window), 0)
+        return total
+
+    def tracked(self, now: int, window: int) -> int:
+        """Number of pods that have used anything in the window or run now."""
+        return len(self._running) + self.profile.ends_after(now - window)
+
+
+class Ledger(RecordedUsage):
     """Intervals by pod UID, their profile over time, and the chunks they are stored in."""
+
+    profile: Profile
 
     def __init__(self, owner: str, chunk_log: ChunkLog | None = None) -> None:
         self.chunk_log = chunk_log or ChunkLog(owner)
-        self.profile = Profile()
         #: Intervals by pod UID, ordered by time and without overlap. Only the last may be open.
         self._intervals: dict[str, list[Interval]] = {}
         self._open: set[str] = set()
+        super().__init__(Profile(), self._intervals, self._open)
         self._provisional: dict[str, tuple[Interval, ...]] = {}
 
     @classmethod
@@ -63,16 +105,17 @@ class Ledger:
         `intervals` are those of some pods, for `consumed_by`: the summary does not say who used what.
         """
         ledger = cls(owner)
-        ledger._intervals = {uid: list(each) for uid, each in (intervals or {}).items()}
+        ledger._intervals.update((uid, list(each)) for uid, each in (intervals or {}).items())
         ledger.profile.change_at_marks(summary.changes)
         for at, pods in summary.ends.items():
             ledger.profile.ended(at, pods)
-        ledger._open = set(summary.running)
+        ledger._open.update(summary.running)
         return ledger
 
-    @property
-    def summary(self) -> LedgerSummary:
-        return LedgerSummary(self.profile.changes, self.profile.ends, tuple(sorted(self._open)))
+    def frozen(self, pods: Iterable[str] = ()) -> RecordedUsage:
+        """The usage so far, which later changes leave alone; with the intervals of these pods (UIDs)."""
+        intervals = {uid: tuple(self._intervals[uid]) for uid in pods if uid in self._intervals}
+        return RecordedUsage(self.profile.frozen(), intervals, frozenset(self._open))
 
     def _restore(self, chunk: Chunk) -> None:
         self.profile.change_at_marks(chunk.minutes)
@@ -242,34 +285,9 @@ class Ledger:
         for uid in [each for each in self._open if each not in visible and self.chunk_log.has(each)]:
             self.end(uid, self.chunk_log.last_written(uid))
 
-    def intervals(self, uid: str) -> tuple[Interval, ...]:
-        """Recorded intervals of a pod, ordered by time; empty after compaction."""
-        return tuple(self._intervals.get(uid, ()))
-
     def entries(self) -> Iterable[tuple[str, tuple[Interval, ...]]]:
         """Recorded intervals of every pod that is not compacted, by its UID."""
         return ((uid, tuple(intervals)) for uid, intervals in self._intervals.items())
-
-    @property
-    def running(self) -> Collection[str]:
-        """UIDs of pods that count now."""
-        return self._open
-
-    def consumed(self, now: int, window: int) -> int:
-        """Usage (rate x microseconds) in the window that ends now; both arguments in microseconds."""
-        return self.profile.between(now - window, now)
-
-    def consumed_by(self, uid: str, now: int, window: int) -> int:
-        """Recorded usage of one pod in the window."""
-        total = 0
-        for start, end, rate in self._intervals.get(uid, ()):
-            until = now if end is None else min(end * MICROSECONDS, now)
-            total += rate * max(until - max(start * MICROSECONDS, now - window), 0)
-        return total
-
-    def tracked(self, now: int, window: int) -> int:
-        """Number of pods that have used anything in the window or run now."""
-        return len(self._open) + self.profile.ends_after(now - window)
 
     def is_durable(self, uid: str) -> bool:
         """Whether all usage of a pod is stored, so that the pod may be deleted."""

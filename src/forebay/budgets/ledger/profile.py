@@ -30,9 +30,17 @@ class _Bucket:
         self.ends: dict[int, int] = {}
         self.ended = 0
 
+    def copy(self) -> "_Bucket":
+        made = _Bucket()
+        made.changes, made.ends = dict(self.changes), dict(self.ends)
+        made.rate, made.moment, made.ended = self.rate, self.moment, self.ended
+        return made
 
-class Profile:
-    """Use over time. Reading a window takes time by the number of hours with changes, not by the number of changes."""
+
+class UsageProfile:
+    """Use over time, to be read. Reading a window takes time by the number of hours with changes, not by the number of
+    changes.
+    """
 
     def __init__(self) -> None:
         self._buckets: dict[int, _Bucket] = {}
@@ -40,62 +48,8 @@ class Profile:
         self._rate = 0
         self._moment = 0
         self._ended = 0
-        #: Earliest second of the profile; of the time before, only the rate at this second is known.
-        self.floor = 0
         #: Number of changes so far, so that results can be cached until it differs.
         self.version = 0
-
-    def change(self, at: int, rate: int) -> None:
-        """Change the rate from this second on."""
-        self._add(at, rate * _SIXTIETHS)
-
-    def change_at_marks(self, parts: Mapping[int, int]) -> None:
-        """Change the rate at minute marks, by sixtieths."""
-        add = self._add
-        for mark, part in parts.items():
-            add(mark, part)
-
-    def split_by_minute(self, at: int, rate: int) -> Iterator[tuple[int, int]]:
-        """Change of the rate split between the two minute marks around it, in sixtieths."""
-        at = max(at, self.floor)
-        past = at % _MINUTE
-        yield at - past, rate * (_SIXTIETHS - past)
-        if past:
-            yield at - past + _MINUTE, rate * past
-
-    def ended(self, at: int, pods: int = 1) -> None:
-        """Count pods that ended at this second."""
-        if at < self.floor:
-            return
-        bucket = self._buckets.get(at // _HOUR) or self._bucket(at)
-        bucket.ends[at] = bucket.ends.get(at, 0) + pods
-        bucket.ended += pods
-        self._ended += pods
-        self.version += 1
-
-    def _bucket(self, at: int) -> _Bucket:
-        hour = at // _HOUR
-        bucket = self._buckets.get(hour)
-        if bucket is None:
-            bucket = self._buckets[hour] = _Bucket()
-            insort(self._hours, hour)
-        return bucket
-
-    def _add(self, at: int, part: int) -> None:
-        at = max(at, self.floor)
-        bucket = self._buckets.get(at // _HOUR) or self._bucket(at)
-        changes = bucket.changes
-        there = changes.get(at, 0) + part
-        if there:
-            changes[at] = there
-        else:
-            changes.pop(at, None)
-        weight = part * at
-        bucket.rate += part
-        bucket.moment += weight
-        self._rate += part
-        self._moment += weight
-        self.version += 1
 
     def between(self, start: int, end: int) -> int:
         """Use (rate x microseconds) from one moment to another, both in microseconds."""
@@ -150,26 +104,6 @@ class Profile:
                 weight -= buckets[each].moment
         edge = buckets.get(hour)
         return rate, weight, edge.changes.items() if edge is not None else ()
-
-    def forget_before(self, at: int) -> None:
-        """Drop the hours before a second; the rate at that time is kept."""
-        hour = at // _HOUR
-        kept = bisect_left(self._hours, hour)
-        if not kept:
-            self.floor = max(self.floor, hour * _HOUR)
-            return
-        carried = 0
-        for each in self._hours[:kept]:
-            bucket = self._buckets.pop(each)
-            carried += bucket.rate
-            self._rate -= bucket.rate
-            self._moment -= bucket.moment
-            self._ended -= bucket.ended
-        del self._hours[:kept]
-        self.floor = hour * _HOUR
-        if carried:
-            self._add(self.floor, carried)
-        self.version += 1
 
     @property
     def changes(self) -> dict[int, int]:
@@ -273,3 +207,105 @@ class Profile:
             else:
                 low = middle + 1
         return low * MICROSECONDS
+
+
+class Profile(UsageProfile):
+    """Use over time, as it is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Earliest second of the profile; of the time before, only the rate at this second is known.
+        self.floor = 0
+        self._last_frozen: UsageProfile | None = None
+        #: Hours whose bucket the last frozen profile has too: it is copied before it changes.
+        self._shared: set[int] = set()
+
+    def frozen(self) -> UsageProfile:
+        """The use so far, which later changes leave alone. Hours without later changes are shared, not copied."""
+        last = self._last_frozen
+        if last is None or last.version != self.version:
+            last = self._last_frozen = UsageProfile()
+            last._buckets, last._hours = dict(self._buckets), list(self._hours)  # noqa: SLF001 (its own base class)
+            last._rate, last._moment, last._ended = self._rate, self._moment, self._ended  # noqa: SLF001
+            last.version = self.version
+            self._shared = set(self._buckets)
+        return last
+
+    def change(self, at: int, rate: int) -> None:
+        """Change the rate from this second on."""
+        self._add(at, rate * _SIXTIETHS)
+
+    def change_at_marks(self, parts: Mapping[int, int]) -> None:
+        """Change the rate at minute marks, by sixtieths."""
+        add = self._add
+        for mark, part in parts.items():
+            add(mark, part)
+
+    def split_by_minute(self, at: int, rate: int) -> Iterator[tuple[int, int]]:
+        """Change of the rate split between the two minute marks around it, in sixtieths."""
+        at = max(at, self.floor)
+        past = at % _MINUTE
+        yield at - past, rate * (_SIXTIETHS - past)
+        if past:
+            yield at - past + _MINUTE, rate * past
+
+    def ended(self, at: int, pods: int = 1) -> None:
+        """Count pods that ended at this second."""
+        if at < self.floor:
+            return
+        bucket = self._bucket(at // _HOUR)
+        bucket.ends[at] = bucket.ends.get(at, 0) + pods
+        bucket.ended += pods
+        self._ended += pods
+        self.version += 1
+
+    def _bucket(self, hour: int) -> _Bucket:
+        """The changes of an hour, to be changed."""
+        bucket = self._buckets.get(hour)
+        if bucket is None:
+            bucket = self._buckets[hour] = _Bucket()
+            insort(self._hours, hour)
+        elif hour in self._shared:
+            self._shared.discard(hour)
+            bucket = self._buckets[hour] = bucket.copy()
+        return bucket
+
+    def _add(self, at: int, part: int) -> None:
+        at = max(at, self.floor)
+        hour = at // _HOUR
+        bucket = self._buckets.get(hour)
+        if bucket is None or hour in self._shared:
+            bucket = self._bucket(hour)
+        changes = bucket.changes
+        there = changes.get(at, 0) + part
+        if there:
+            changes[at] = there
+        else:
+            changes.pop(at, None)
+        weight = part * at
+        bucket.rate += part
+        bucket.moment += weight
+        self._rate += part
+        self._moment += weight
+        self.version += 1
+
+    def forget_before(self, at: int) -> None:
+        """Drop the hours before a second; the rate at that time is kept."""
+        hour = at // _HOUR
+        kept = bisect_left(self._hours, hour)
+        if not kept:
+            self.floor = max(self.floor, hour * _HOUR)
+            return
+        carried = 0
+        for each in self._hours[:kept]:
+            bucket = self._buckets.pop(each)
+            self._shared.discard(each)
+            carried += bucket.rate
+            self._rate -= bucket.rate
+            self._moment -= bucket.moment
+            self._ended -= bucket.ended
+        del self._hours[:kept]
+        self.floor = hour * _HOUR
+        if carried:
+            self._add(self.floor, carried)
+        self.version += 1

@@ -21,7 +21,7 @@ from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.net import clock
-from forebay.reconcile.reports import hourly_cost
+from forebay.reconcile.machine_costs import hourly_cost
 from forebay.reporting.printable import printable
 from forebay.reporting.status import capacity_launching
 from forebay.simulate.power import Power

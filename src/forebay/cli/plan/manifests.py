@@ -21,7 +21,6 @@ from forebay.api.kinds import KINDS
 from forebay.api.meta import Object
 from forebay.api.names import API_VERSION, BUDGET_GATE
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assessment import Assessor
 from forebay.cli.plan.manifest_documents import (
     DEFAULT_NAMESPACE,
     Document,
@@ -132,7 +131,7 @@ class _SnapshotBuilder:
         for pod in self.pods.values():
             accounts.see(pod, self.now)
         gated = tuple(pod for pod in self.pods.values() if BUDGET_GATE in pod.shape.scheduling_gates)
-        return BudgetState(accounts=accounts, assessor=Assessor(), gated=gated)
+        return BudgetState(accounts=accounts.frozen(), gated=gated)
 
     def _as_unschedulable(self, pod: Pod) -> Pod:
         return pod if pod.unschedulable_since is not None else replace(pod, unschedulable_since=self.now)

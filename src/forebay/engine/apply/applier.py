@@ -25,7 +25,7 @@ from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launches import Launches
 from forebay.engine.apply.nodes import NodeActions
 from forebay.engine.apply.published import PublishedObjects
-from forebay.engine.apply.records import Records
+from forebay.engine.apply.records import MAX_CONCURRENT, Records
 from forebay.engine.apply.startup_taints import StartupTaints
 from forebay.engine.counts import Counts
 from forebay.engine.views import Views
@@ -70,10 +70,6 @@ from forebay.reconcile.decisions import (
 from forebay.reconcile.group_reports import BAD_TRUTHS
 
 log = structlog.get_logger(__name__)
-
-#: Objects written to at the same time. Each write in flight needs a connection, and opening one costs the API server
-#: more than the write.
-MAX_CONCURRENT: Final = 16
 
 
 class ApplyResult(NamedTuple):

@@ -16,8 +16,8 @@ from forebay.api.names import (
     USAGE_FINALIZER,
 )
 from forebay.api.parts import Condition, Truth
-from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.admission import Release
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.enforcement import CONDITION, Alert, CannotPause, Evict, Pause, Resume
 from forebay.budgets.usage import thousandths
 from forebay.engine.apply.events import Events

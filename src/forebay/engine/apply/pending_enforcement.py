@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, PAUSED_RATE_ANNOTATION
-from forebay.budgets.accounts import BudgetKey
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import Job

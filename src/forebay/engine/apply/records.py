@@ -15,6 +15,9 @@ from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.lifecycle.record_fields import INITIAL_STATUS_ANNOTATION
 
+#: Objects written to at the same time. Each write in flight needs a connection, and opening one costs the API server
+#: more than the write. Hundreds of launches at once would also crowd out the writes that pods wait for.
+MAX_CONCURRENT: Final = 16
 #: After a conflict, how often and at which interval (seconds) the informer is checked for the newer record.
 _CHECKS: Final = 100
 _CHECK_INTERVAL: Final = 0.1
@@ -30,6 +33,7 @@ class Records:
     def __init__(self, client: Client, views: Views) -> None:
         self._client = client
         self._views = views
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def create(self, name: str, spec: GPUInstanceSpec, status: GPUInstanceStatus | None = None) -> GPUInstance:
         labels = {PROVIDER_LABEL: str(spec.provider)}
@@ -46,7 +50,8 @@ class Records:
         """Replaces the status. Raises `Conflict` where the record has changed since, and `StatusNotStored`."""
         metadata = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
         patch = writes.merge_patch({"metadata": metadata, "status": _replacing(record.status, status)})
-        written = await self._client.patch(GPU_INSTANCES, record.metadata.name, patch, subresource="status")
+        async with self._turns:
+            written = await self._client.patch(GPU_INSTANCES, record.metadata.name, patch, subresource="status")
         self._views.instances.observe(written)
         if written.resource_version == record.resource_version and status != record.status:
             raise StatusNotStored(

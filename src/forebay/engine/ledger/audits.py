@@ -7,8 +7,9 @@ from typing import Final, NoReturn
 
 import structlog
 
-from forebay.budgets.accounts import BudgetKey, selector_of
+from forebay.budgets.accounts import selector_of
 from forebay.budgets.audit import audit, ghosts
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.budget_accounting import BudgetAccounting

@@ -6,16 +6,17 @@ from functools import partial
 
 import structlog
 
-from forebay.api.gpu_instance import InstanceState
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.bill import MACHINE_LEDGER, Bill
 from forebay.budgets.bill_keys import BillKey
 from forebay.budgets.ledger.chunks import UnreadableChunk, decode_chunk
 from forebay.budgets.ledger.ledger import Ledger
+from forebay.demand.planned_pods import is_gone
 from forebay.engine.ledger.store import Chunks, LedgerKey, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE
+from forebay.model.kept import among
 from forebay.model.workloads import Pod
 
 log = structlog.get_logger(__name__)
@@ -58,14 +59,12 @@ class BillAccounting:
 
     def see_instances(self, now: datetime) -> None:
         """Update the bill with the GPUInstances. Call before the pod changes are applied."""
-        self.bill.see_instances(self._views.instances.values(), self._pods_on, now)
+        self.bill.see_instances(self._views.instances.all(), self._pods_on, now)
 
     def unrecorded_cost(self) -> frozenset[str]:
         """UIDs of GPUInstances in state Gone that must not be deleted yet, because their cost is not stored."""
         return frozenset(
-            record.uid
-            for record in self._views.instances.values()
-            if record.state is InstanceState.GONE and not self.bill.is_stored(record)
+            record.uid for record in among(self._views.instances.all(), is_gone) if not self.bill.is_stored(record)
         )
 
     def ledgers(self) -> Iterator[TrackedLedger]:

@@ -11,10 +11,12 @@ import structlog
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
-from forebay.budgets.accounts import Account, Accounts, BudgetKey
-from forebay.budgets.assessment import Assessor, QuotaLimits
+from forebay.budgets.accounts import Account, Accounts
+from forebay.budgets.assessment import QuotaLimits
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
+from forebay.demand.planned_pods import is_gone
 from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
@@ -23,6 +25,7 @@ from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE, MARKED
+from forebay.model.kept import among
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.workloads import Pod
 from forebay.reconcile.node_changes import out_of_service_taint
@@ -68,7 +71,6 @@ class BudgetAccounting:
         self._counts = counts
         self.accounts = Accounts()
         self.bill_accounting = BillAccounting(views, self.accounts, gpu_resources=gpu_resources)
-        self.assessor = Assessor()
         self.actions = PendingEnforcement()
         self.sync = LedgerSync(
             store, self._ledgers, clock=clock, still_leader=still_leader, live=self._live, wake=views.wake.set
@@ -154,8 +156,7 @@ class BudgetAccounting:
         sync.schedule(now)
         since = sync.waiting_since
         return BudgetState(
-            accounts=self.accounts,
-            assessor=self.assessor,
+            accounts=self.accounts.frozen(),
             damages=sync.damages,
             rewritten=sync.rewritten,
             invalid=dict(self._invalid),
@@ -325,14 +326,12 @@ class BudgetAccounting:
 
         The GPUInstance is Gone; later, when it is deleted, our out-of-service taint on the node says the same.
         """
-        records, nodes = self._views.instances.values(), self._views.nodes
+        records, nodes = self._views.instances.all(), self._views.nodes
         found = {}
-        for node in nodes.values():
-            if not node.ready and node.unready_since is not None and out_of_service_taint(node) is not None:
+        for node in among(nodes.all(), out_of_service_taint):
+            if not node.ready and node.unready_since is not None:
                 found[node.name] = node.unready_since
-        for record in records:
-            if record.state is not InstanceState.GONE:
-                continue
+        for record in among(records, is_gone):
             name, status = record.node_name, record.status
             if name is not None and status is not None:
                 there, since = nodes.get(("", name)), status.billed_until or status.since

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from forebay.budgets.accounts import BudgetKey
+from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.chunk_log import ChunkWrite
 from forebay.budgets.ledger.chunks import UnreadableChunk, decode_chunk
 from forebay.budgets.ledger.ledger import Ledger

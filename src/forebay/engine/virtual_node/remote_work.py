@@ -5,7 +5,7 @@ nothing for them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Final, NamedTuple, NoReturn, cast
@@ -14,7 +14,7 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.names import VIRTUAL_NODE
-from forebay.demand.planned_pods import live_containers
+from forebay.demand.planned_pods import live_containers, runs_remotely
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
@@ -33,6 +33,7 @@ from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.pods import BY_NODE
 from forebay.lifecycle.facts import source_of
+from forebay.model.kept import among
 from forebay.model.sources import Delivery, Source
 from forebay.model.workloads import Pod
 from forebay.net.transport import TransportError
@@ -102,11 +103,10 @@ class RemoteWork:
         self._needed = asyncio.Event()
         self._changed = asyncio.Event()
 
-    def look(self, sources: Iterable[Source], pending: Iterable[Pod], records: Iterable[GPUInstance]) -> Offloading:
+    def look(self, sources: Iterable[Source], pending: Iterable[Pod], records: Sequence[GPUInstance]) -> Offloading:
         """Pods of marked Jobs, as far as they are read. The next tick knows those that are not yet."""
-        records = tuple(records)
         if not self._needed.is_set():
-            if not (any(map(_offers_containers, sources)) or any(not each.spec.delivers.has_node for each in records)):
+            if not (any(map(_offers_containers, sources)) or among(records, runs_remotely)):
                 return Offloading({}, ())
             self._needed.set()
         self._changed.set()
