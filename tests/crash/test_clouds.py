@@ -106,6 +106,7 @@ FAULTS = {
     "nothing": {},
     "answer to the launch lost": {"script": lambda s: s.script(MarketCall.LAUNCH, faults.answer_lost())},
     "launch request lost": {"script": lambda s: s.script(MarketCall.LAUNCH, faults.request_lost())},
+    "two launch requests lost": {"script": lambda s: s.script(MarketCall.LAUNCH, *[faults.request_lost()] * 2)},
     "listings lag and the answer is lost": {
         "script": lambda s: s.script(MarketCall.LAUNCH, faults.answer_lost()),
         "options": {"list_lag": 20.0},

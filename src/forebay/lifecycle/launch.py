@@ -124,8 +124,9 @@ def launching(ctx: RuleContext) -> RuleResult:
     # A repeated call would bring the machine of the call before, which cannot join: each call has credentials of its
     # own and revokes the former ones. So the listing has to show that there is no such machine.
     if seen.absent_after(called + settle_time(ctx.capabilities)):
-        # The listing would show it by now. That launch never happened, so another cannot bring a second instance.
-        return _launch(ctx) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
+        # The listing would show it by now. That launch never happened, so another cannot bring a second instance, and
+        # nothing has been billed so far.
+        return _launch(ctx, first=True) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
     late = deadline(ctx.record, status, ctx.capabilities) or now
     if now < late:
         return Wait(late)
@@ -137,7 +138,8 @@ def launching(ctx: RuleContext) -> RuleResult:
     return into_terminating(ctx, Reason.LAUNCH_TIMEOUT, sentence, failed=True)
 
 
-def _launch(ctx: RuleContext) -> Launch:
+def _launch(ctx: RuleContext, *, first: bool = False) -> Launch:
+    """`first`: earlier calls, if any, certainly started nothing."""
     record, status = ctx.record, ctx.status
     attempt = (status.attempt or 0) + 1
     again = f" (attempt {attempt} of {MAX_ATTEMPTS})" if attempt > 1 else ""
@@ -151,7 +153,7 @@ def _launch(ctx: RuleContext) -> Launch:
         attempt=attempt,
         attempted_at=whole_seconds(ctx.now),
         # It may cost money from here on, until the provider says that nothing was started.
-        billed_from=status.billed_from or whole_seconds(ctx.now),
+        billed_from=(None if first else status.billed_from) or whole_seconds(ctx.now),
         **NO_ABSENCES,
     )
     called = replace(called, deadline=deadline(record, called, ctx.capabilities))

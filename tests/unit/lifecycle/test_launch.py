@@ -117,7 +117,7 @@ def test_a_launch_that_no_listing_shows_is_repeated_only_after_the_settle_time()
     again = next_step(late_enough, settled + seconds(5))
     assert isinstance(again, Launch)
     assert again.status.attempt == 2
-    assert again.status.billed_from == NOW, "the first call may have cost something"
+    assert again.status.billed_from == settled + seconds(5), "the first call started nothing, so it cost nothing"
 
 
 def test_an_idempotent_launch_is_repeated_after_a_backoff_and_not_for_ever():
@@ -142,6 +142,8 @@ def test_an_idempotent_launch_is_not_repeated_before_its_backoff():
     lost = record(S.LAUNCHING, since=NOW)
 
     assert next_step(facts(lost, IDEMPOTENT), NOW + seconds(4)) is None
+    repeated = next_step(facts(lost, IDEMPOTENT), NOW + seconds(30))
+    assert repeated.status.billed_from == NOW, "the first call may have started it"
     assert requeue_at(facts(lost, IDEMPOTENT), NOW) == NOW + seconds(5)
 
 
