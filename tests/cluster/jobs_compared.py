@@ -39,6 +39,8 @@ _TAINT = {"key": "test.forebay.dev/local", "value": "yes", "effect": "NoSchedule
 _FAIL_JOB = {
     "rules": [{"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]}}]
 }
+#: Seconds without a change. An order whose outcome is unknown is made again after two minutes, three times at the most.
+_PATIENCE = 400.0
 #: Kinds of Jobs: how long they run, how they end, and their spec.
 KINDS: tuple[dict[str, Any], ...] = (
     {"runs": "2s", "pulls": True},
@@ -154,7 +156,7 @@ class JobsOfNamespace:
             self.seen = self.progress_of(name, found)
             return bool(holds(found)) if found or holds({}) is True else False
 
-        await until_progress_ends(asked, lambda: (len(self.results), self.seen), f"{self._namespace}/{name}", 240)
+        await until_progress_ends(asked, lambda: (len(self.results), self.seen), f"{self._namespace}/{name}", _PATIENCE)
 
     def progress_of(self, name: str, found: dict[str, Any]) -> object:
         return name, json.dumps(found.get("status", {}), sort_keys=True)
