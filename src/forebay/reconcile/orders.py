@@ -111,7 +111,7 @@ def create_instance(
         offer=offer_record(offer),
         hourly_price=offer.price.exact(),
         billing=billing_terms(offer.billing),
-        node=planned_node(name, node.labels, node.taints, node.allocatable, terms.startup_taints, terms.annotations),
+        node=planned_node(name, node.labels, node.taints, node.capacity, terms.startup_taints, terms.annotations),
         image=terms.image,
         tags=terms.node_class.spec.tags if terms.node_class is not None else {},
         max_run_time=terms.max_run_time,

@@ -136,7 +136,7 @@ def rented_member_spec(  # noqa: PLR0917 (each is a part of the record)
         offer=offer_record(offer),
         hourly_price=offer.price.exact(),
         billing=billing_terms(offer.billing),
-        node=planned_node(name, node.labels, node.taints, node.allocatable),
+        node=planned_node(name, node.labels, node.taints, node.capacity),
         image=terms.image,
         tags=node_class.spec.tags if node_class is not None else {},
         why=why,
