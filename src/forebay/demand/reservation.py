@@ -57,11 +57,13 @@ def reserve(
     pods_by_node: Mapping[str, Collection[Pod]] | None = None,
     gpu_resources: Collection[str] | None = None,
     grace: timedelta = SCHEDULER_GRACE,
+    await_planned: bool = False,
 ) -> Reservations:
     """Reserves room for pods: first on nodes planned for them, then best fit, in the order of `service_order`.
 
     `before` holds the reservations of the last tick, which know since when a pod has seemed to fit. `pods_by_node`
-    serves anti-affinity.
+    serves anti-affinity. `await_planned`: a pod is not left while a node is launching for it, even if that seems to
+    have too little room.
     """
     order = sorted(demand, key=lambda pod: service_order(pod, gpu_resources))
     if not order:
@@ -70,7 +72,7 @@ def reserve(
     reserving = _Reserving(nodes, now, gpu_resources=gpu_resources, grace=grace)
     if before is not None:
         reserving.fitting_since = before.fitting
-    return reserving.run(order)
+    return reserving.run(order, await_planned=await_planned)
 
 
 def service_order(pod: Pod, gpu_resources: Collection[str] | None = None) -> tuple[int, int, datetime, str, str, str]:
@@ -105,7 +107,7 @@ class _Reserving:
         self.refused: list[NotDemand] = []
         self.fitting: dict[str, datetime] = {}
 
-    def run(self, order: Sequence[Pod]) -> Reservations:
+    def run(self, order: Sequence[Pod], *, await_planned: bool) -> Reservations:
         planned: dict[str, list[int]] = {}
         for index, node in enumerate(self.nodes):
             for uid in node.free_node.planned_for:
@@ -118,7 +120,8 @@ class _Reserving:
                 waiting.append(pod)
         rest = [pod for pod in waiting if pod.uid not in planned or not self._use_planned(pod, planned[pod.uid])]
         for pod in rest:
-            self._use_any(pod)
+            if not self._use_any(pod) and not (await_planned and self._await(pod, planned.get(pod.uid, ()))):
+                self.left.append(pod)
         return Reservations(
             placed=self.placed,
             left=tuple(self.left),
@@ -147,28 +150,48 @@ class _Reserving:
             return True
         return False
 
-    def _use_any(self, pod: Pod) -> None:
-        """Reserves room on any node, a ready one before one that is launching; else the pod is refused or left."""
+    def _await(self, pod: Pod, indexes: Iterable[int]) -> bool:
+        """Leaves the pod with a node that is launching for it, though that seems to have too little room.
+
+        What such a node will have for pods is an estimate, which may change or be wrong. To buy by it before the node
+        is ready would be to buy one machine after the other.
+        """
+        for index in indexes:
+            free_node = self.nodes[index].free_node
+            if free_node.ready:
+                continue
+            self.placed[pod.uid] = Reservation(
+                node=free_node.node.name,
+                launching=free_node.launching,
+                reason=Reason.CAPACITY_LAUNCHING,
+                sentence=f"GPUInstance {free_node.launching} is launching for the pod. By now its node seems to have"
+                " too little room for it: if it has, other capacity is looked for once the node is Ready.",
+            )
+            return True
+        return False
+
+    def _use_any(self, pod: Pod) -> bool:
+        """Reserves room on any node, a ready one before one that is launching. False where there is none."""
         search = self._search(pod)
         ready = self.ready.find(search, pod)
         past_grace = ready is not None and self._past_grace(pod)
         if ready is not None and not past_grace:
             name = self.nodes[ready].free_node.node.name
             self._place(pod, search, ready, f"Node {name} has room for the pod; kube-scheduler will place it.")
-            return
+            return True
         launching = self.launching.find(search, pod)
         if launching is not None:
             instance = self.nodes[launching].free_node.launching
             sentence = f"GPUInstance {instance} is launching and will have room for the pod."
             self._place(pod, search, launching, sentence)
-        else:
-            if ready is not None:
-                name = self.nodes[ready].free_node.node.name
-                self.notes[pod.uid] = (
-                    f"Node {name} seems to have room, but the scheduler has not used it for"
-                    f" {human(self.now - self.fitting[pod.uid])}: {_scheduler_message(pod)} Looking for other capacity."
-                )
-            self.left.append(pod)
+            return True
+        if ready is not None:
+            name = self.nodes[ready].free_node.node.name
+            self.notes[pod.uid] = (
+                f"Node {name} seems to have room, but the scheduler has not used it for"
+                f" {human(self.now - self.fitting[pod.uid])}: {_scheduler_message(pod)} Looking for other capacity."
+            )
+        return False
 
     def _past_grace(self, pod: Pod) -> bool:
         """Whether the pod has seemed to fit for longer than the scheduler needs. Remembers since when."""

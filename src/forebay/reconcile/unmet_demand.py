@@ -79,6 +79,7 @@ def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations
         before=snapshot.memory.reservations,
         pods_by_node=snapshot.pods_by_node,
         gpu_resources=snapshot.rules.gpu_resources,
+        await_planned=True,
     )
 
 

@@ -86,6 +86,16 @@ def test_a_pod_whose_planned_node_no_longer_fits_is_left():
     assert names(reservations.left) == ["large"]
 
 
+def test_a_pod_whose_node_is_launching_with_too_little_room_waits_until_that_is_certain():
+    large = pod("large", 8)
+    soon = free_node("soon", 4, planned_for=[large], launching="gi-1")
+    placed = reserve([large], [soon], NOW, await_planned=True).placed["uid-large"]
+    assert placed.launching == "gi-1"
+    assert "seems to have too little room" in placed.sentence
+    assert places(reserve([large], [soon, free_node("n2", 8)], NOW, await_planned=True)) == {"large": "n2"}
+    assert names(reserve([large], [soon], NOW).left) == ["large"]
+
+
 def test_room_that_planned_pods_do_not_need_is_free_for_others():
     reservations = reserve([pod("new", 4)], [free_node(gpus=8, planned_for=[pod("gone", 8)], launching="gi")], NOW)
     assert places(reservations) == {"new": "n1"}

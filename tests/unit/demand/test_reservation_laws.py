@@ -80,6 +80,16 @@ def test_every_pod_is_placed_where_it_fits_beside_all_others_or_is_left(cluster)
 
 @pytest.mark.law
 @given(clusters())
+def test_nothing_is_bought_for_a_pod_while_a_node_is_launching_for_it(cluster):
+    pods, nodes = cluster
+    usual, reservations = reserve(pods, nodes, NOW), reserve(pods, nodes, NOW, await_planned=True)
+    launching = {uid for each in nodes if each.launching is not None for uid in each.planned_for}
+    assert {each.uid for each in reservations.left} == {each.uid for each in usual.left} - launching
+    assert {uid: reservations.placed[uid] for uid in usual.placed} == usual.placed
+
+
+@pytest.mark.law
+@given(clusters())
 def test_a_pod_that_is_left_fits_on_no_node(cluster):
     pods, nodes = cluster
     reservations = reserve(pods, nodes, NOW)
