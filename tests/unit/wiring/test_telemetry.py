@@ -106,7 +106,7 @@ def restored():
     for logger, (handlers, propagate) in zip(loggers, settings, strict=True):
         logger.handlers, logger.propagate = handlers, propagate
     sentry_sdk.get_client().close()
-    sentry_sdk.init()
+    sentry_sdk.init(default_integrations=False, auto_enabling_integrations=False)
 
 
 def failing_tick(argument):
