@@ -274,7 +274,7 @@ async def stage(load: Load, *, accounting: str = "Observed", lease: float | None
         )
         home = World(world.rig)
         create(world.rig, {"kind": "Namespace", "metadata": {"name": home.home}})
-        home._grant("bench-operator")  # noqa: SLF001 (of the tests' own)
+        home.grant("bench-operator")
         kubeconfig = world.rig.kubeconfig_for("bench-operator")
         operator = OperatorProcess(world.rig, "bench-operator", kubeconfig, home.home, lease=lease)
         operator.start()

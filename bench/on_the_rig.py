@@ -89,7 +89,7 @@ class BenchCluster:
         """`forebay run` under its generated roles. Killed at the end."""
         world = World(self.rig)
         create(self.rig, {"kind": "Namespace", "metadata": {"name": world.home}})
-        world._grant("bench-operator")  # noqa: SLF001 (of the tests' own)
+        world.grant("bench-operator")
         kubeconfig = self.rig.kubeconfig_for("bench-operator")
         process = OperatorProcess(self.rig, "bench-operator", kubeconfig, world.home, environment)
         process.start()

@@ -201,7 +201,7 @@ class World:
         `roles`: what it is granted. Default: what an operator without Secrets needs.
         """
         user = f"{self.name}-{name}"
-        await asyncio.to_thread(self._grant, user, roles or rbac_manifests(self.home))
+        await asyncio.to_thread(self.grant, user, roles)
         kubeconfig = self.rig.kubeconfig_for(user)
         if port is not None:
             redirect(kubeconfig, self.rig.url, port)
@@ -228,12 +228,12 @@ class World:
 
         await until(leads, f"{process.user} leads")
 
-    def _grant(self, user: str, roles: Sequence[dict[str, Any]]) -> None:
-        """The generated roles, for this user instead of the service account.
+    def grant(self, user: str, roles: Sequence[dict[str, Any]] | None = None) -> None:
+        """The generated roles (by default those of an operator), for this user instead of the service account.
 
         Cluster-wide ones have names of this world's: another story on the same control plane grants the operator more.
         """
-        for manifest in roles:
+        for manifest in roles or rbac_manifests(self.home):
             if manifest["kind"] == "ClusterRole":
                 manifest["metadata"]["name"] = f"{self.name}:{manifest['metadata']['name']}"
             elif "subjects" in manifest:
