@@ -1,6 +1,9 @@
 """A market with instance groups or without, and a NodeProvisioner that sizes them."""
 
+import asyncio
+
 from forebay.embedded.api.kinds import NODE_KIND
+from tests.engine.test_markets import until
 
 KIND = ("forebay.dev/v1alpha1", "NodeProvisioner")
 
@@ -54,3 +57,15 @@ def tainted(cloud):
         for taint in node["spec"].get("taints") or ()
         if taint["key"] == "forebay.dev/scale-down"
     }
+
+
+async def all_three_go(cloud):
+    """The three nodes, which are empty, are tainted, kept for the delay of ten minutes, and then proven gone."""
+    alpha = cloud.markets["alpha"]
+    await until(lambda: len(tainted(cloud)) == 3)
+    assert status(cloud)["reason"] == "BelowMinUtilization"
+    await asyncio.sleep(590)
+    assert len(alpha.running) == 3
+    await until(lambda: not alpha.running)
+    await until(lambda: set(cloud.world.states().values()) <= {"Gone"})
+    await until(lambda: not cloud.store.list(NODE_KIND))

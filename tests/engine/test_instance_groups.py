@@ -5,7 +5,7 @@ import asyncio
 from forebay.embedded.api.kinds import EVENT_KIND, NODE_KIND, POD_KIND
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.market_responses import MarketCall
-from tests.engine.group_world import change, condition, provision, remove, sizes, status, tainted
+from tests.engine.group_world import all_three_go, change, condition, provision, remove, sizes, status, tainted
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.test_markets import until
 
@@ -50,13 +50,7 @@ async def test_a_group_grows_for_pods_and_shrinks_again_after_the_delay_to_the_c
             assert len(alpha.calls_of(MarketCall.GROW)) == 1  # one request for three members
             await until(lambda: sizes(cloud)[2] == 3)
             assert sizes(cloud)[:2] == (3, 3)
-            await until(lambda: len(tainted(cloud)) == 3)
-            assert status(cloud)["reason"] == "BelowMinUtilization"
-            await asyncio.sleep(590)
-            assert len(alpha.running) == 3
-            await until(lambda: not alpha.running)
-            await until(lambda: set(cloud.world.states().values()) <= {"Gone"})
-            await until(lambda: not cloud.store.list(NODE_KIND))
+            await all_three_go(cloud)
         assert cloud.ledger() == cloud.bill() > 0
 
 

@@ -11,7 +11,7 @@ from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import JOIN_LINE
 from tests.contract.providers.crusoe.server import CrusoeCloud
 from tests.contract.providers.crusoe.server import goods as crusoe_goods
-from tests.engine.group_world import change, condition, provisioner, remove, rent, sizes, status, tainted
+from tests.engine.group_world import all_three_go, change, condition, provisioner, remove, rent, sizes, status
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.test_markets import until
 
@@ -45,13 +45,7 @@ async def test_nodes_are_rented_for_pods_and_go_after_the_delay_to_the_cent():
             assert (labels["nodeprovisioner.compute.baseten.co/provisioner-name"], labels["team"]) == ("pool", "a")
             assert taint in [{k: v for k, v in each.items() if k != "timeAdded"} for each in node["spec"]["taints"]]
             await until(lambda: sizes(cloud)[:3] == (3, 3, 3))
-            await until(lambda: len(tainted(cloud)) == 3)
-            assert status(cloud)["reason"] == "BelowMinUtilization"
-            await asyncio.sleep(590)
-            assert len(alpha.running) == 3
-            await until(lambda: not alpha.running)
-            await until(lambda: set(cloud.world.states().values()) <= {"Gone"})
-            await until(lambda: not cloud.store.list(NODE_KIND))
+            await all_three_go(cloud)
         assert cloud.ledger() == cloud.bill() > 0
 
 

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -67,8 +67,6 @@ _EVENTS_TIMEOUT: Final = 5.0
 #: Ticks in a row that may fail before the replica is not ready, and before it is restarted: some seconds, and about a
 #: minute.
 _MOST_FAILURES_READY: Final = 2
-#: For so long after its last answer a provider counts as answering.
-_ANSWER_AGE: Final = timedelta(minutes=2)
 _MOST_FAILURES_ALIVE: Final = 30
 
 
@@ -383,20 +381,8 @@ class Operator:
             return f"the Lease cannot be read or renewed: {lease_error}"
         if self.loop is not None and (failing := self.loop.error(_MOST_FAILURES_READY)) is not None:
             return failing
-        return self._unanswered()
-
-    def _unanswered(self) -> str | None:
-        """Which provider, whose credentials environment variables hold, does not answer; None on a standby, which asks
-        none.
-        """
-        states = {} if self.sources is None else self.sources.states()
-        for name in sorted(self._environment.accounts) if self.sources is not None else ():
-            own = [each for key, each in states.items() if key.provider == name]
-            asked = max((each.listing.asked for each in own if each.listing is not None), default=None)
-            if asked is None or self._clock() - asked > _ANSWER_AGE:
-                why = next((each.error for each in own if each.error), "no answer yet")
-                return f"{name} does not answer: {why}"
-        return None
+        # A standby asks no provider.
+        return None if self.sources is None else self.sources.unanswered(self._environment.accounts)
 
 
 def _log_standby(leader: str, identity: str) -> None:

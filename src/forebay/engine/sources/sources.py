@@ -7,7 +7,7 @@ new may be concluded from an old listing.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
 import msgspec
@@ -27,6 +27,8 @@ _CHECKED_EVERY: Final = 10
 CALL_TIMEOUT: Final = 60.0
 #: Seconds from a provider's first failure to tell its offers to the next try; twice as long after each.
 OFFERS_RETRY: Final = 2.0
+#: For so long after its last answer a provider counts as answering.
+_ANSWER_AGE: Final = timedelta(minutes=2)
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +114,17 @@ class Sources:
         """Versions of the source's configuration and Secrets, by which a later change is recognized."""
         running = self._running.get(key)
         return {} if running is None else {**self._join_versions(), **running.config.revision}
+
+    def unanswered(self, providers: Iterable[str]) -> str | None:
+        """Which of these providers does not answer, and why; None where all do."""
+        states = self.states()
+        for name in sorted(providers):
+            own = [each for key, each in states.items() if key.provider == name]
+            asked = max((each.listing.asked for each in own if each.listing is not None), default=None)
+            if asked is None or self._clock() - asked > _ANSWER_AGE:
+                why = next((each.error for each in own if each.error), "no answer yet")
+                return f"{name} does not answer: {why}"
+        return None
 
     def poll_faster(self, keys: Iterable[SourceKey]) -> None:
         """Lists these sources at short intervals, because a record waits for their next listing; others as usual."""
