@@ -42,9 +42,14 @@ class Orphans(msgspec.Struct, frozen=True):
 
     seen: Mapping[tuple[SourceKey, str], OrphanSightings] = {}
 
-    def long_enough(self, key: SourceKey, instance: str, now: datetime) -> bool:
+    def long_enough(self, key: SourceKey, instance: str, now: datetime, created: datetime | None = None) -> bool:
+        """Whether it has been without a record for long enough. `created`: since when the provider says it exists; a
+        record is made before its instance, so that an operator that is restarted again and again need not count anew.
+        """
         found = self.seen.get((key, instance))
-        return found is not None and found.listings >= SIGHTINGS_NEEDED and now >= found.first + ORPHAN_AFTER
+        if found is None or found.listings < SIGHTINGS_NEEDED:
+            return False
+        return now >= (found.first if created is None else min(created, found.first)) + ORPHAN_AFTER
 
 
 def orphans_seen(before: Orphans, sources: Iterable[Source], recorded: "RecordedInstances") -> Orphans:
@@ -159,7 +164,7 @@ def _machine_of(offer: Offer) -> str:
 
 def _leftovers(found: Orphans, source: Source, recorded: RecordedInstances, now: datetime) -> Iterator[Adopt]:
     for instance, reason in recorded.orphans_of(source):
-        if reason is Reason.ADOPTED or not found.long_enough(source.key, instance.id, now):
+        if reason is Reason.ADOPTED or not found.long_enough(source.key, instance.id, now, instance.created):
             continue
         provider = source.key.provider
         name = _name(provider, instance.id, recorded)

@@ -98,6 +98,18 @@ def test_two_listings_in_quick_succession_are_not_enough():
     assert len(adoptions(seen, [source], RecordedInstances([]), {}, NOW + seconds(60))) == 1
 
 
+@pytest.mark.parametrize(("age", "terminated"), [(61, True), (50, False), (-600, False)])
+def test_the_minute_of_an_instance_begins_when_the_provider_made_it_so_that_restarts_do_not_put_it_off(age, terminated):
+    """An operator that is killed every few seconds sees nothing for a minute. A record is older than its instance."""
+    orphan = instance(owner="uid-lost", created=NOW - seconds(age))
+    seen = Orphans()
+    for count in (0, 5):
+        source = cloud(listed(orphan, asked=NOW + seconds(count)))
+        seen = orphans_seen(seen, [source], RecordedInstances([]))
+        adopted = adoptions(seen, [source], RecordedInstances([]), {}, NOW + seconds(count))
+        assert len(adopted) == (terminated and count == 5)
+
+
 def test_an_orphan_that_is_no_longer_listed_is_dropped():
     orphan = instance(owner="uid-lost")
 
