@@ -100,7 +100,13 @@ def test_whatever_the_api_server_admits_is_read_however_large(text):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1e4294967296", "1"), ("1e-999999999", "1n"), ("0e999999999", "0"), ("." + "0" * 9000 + "1Ki", "1n")],
+    [
+        ("1e4294967296", "1"),
+        ("1e1000000000000000000", "1n"),
+        ("1e-999999999", "1n"),
+        ("0e999999999", "0"),
+        ("." + "0" * 9000 + "1Ki", "1n"),
+    ],
     ids=lambda text: text[:20],
 )
 def test_exponents_and_decimals_without_end_are_read_as_apimachinery_reads_them(text, number):
