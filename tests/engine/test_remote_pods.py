@@ -7,14 +7,19 @@ from datetime import timedelta
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, Transition
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import PodRef
-from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
+from forebay.embedded.api.kinds import CRD_KIND, JOB_KIND, POD_KIND
 from forebay.embedded.controllers.nodes import register_node
 from forebay.embedded.server import EmbeddedCluster
+from forebay.engine.counts import Counts
+from forebay.engine.sources.sources import Sources
+from forebay.engine.views import watching
 from forebay.engine.virtual_node.pod_statuses import RemotePods
+from forebay.engine.virtual_node.remote_work import RemoteWork
+from forebay.install.crds import custom_resource_definitions
 from forebay.kube.client import Client
 from forebay.kube.pods import PODS
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
+from forebay.model.sources import Capabilities, Delivery, Source, SourceKey
 from forebay.net.clock import now
 from forebay.net.in_process import InProcess
 from forebay.offload.binding import binding
@@ -191,3 +196,37 @@ async def test_an_outage_is_made_up_for_in_the_next_round():
         world.outage = When(lambda _: False, Answer(503))
         await world.sync()
         assert world.pod(pod[0])["status"]["phase"] == "Running"
+
+
+async def test_a_replica_that_lost_its_lease_writes_no_statuses_and_the_leader_does():
+    async with remote_cluster() as world:
+        for definition in custom_resource_definitions():
+            world.store.create(CRD_KIND, definition)
+        leads = False
+        source = Source(
+            key=SourceKey("far", "runpod"), capabilities=Capabilities(deliveries=(Delivery.CONTAINER,)), offers=()
+        )
+        async with watching(world.client.transport, "http://embedded", clock=now) as views:
+            sources = Sources(lambda: None, now)
+            work = RemoteWork(
+                world.client,
+                "http://embedded",
+                views,
+                sources,
+                identity="one",
+                still_leader=lambda: leads,
+                clock=now,
+                counts=Counts(),
+            )
+            running = asyncio.ensure_future(work.run())
+            world.job()
+            name, _ = await world.bound()
+            work.look([source], (), ())
+            await asyncio.sleep(60)
+            assert world.writes == []
+            leads = True
+            await asyncio.sleep(60)
+            assert world.pod(name)["status"]["reason"] == "NotSupported", "nobody has ordered a container for it"
+            running.cancel()
+            await asyncio.wait({running})
+            await sources.close()

@@ -8,22 +8,41 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.mutants.covering import SOURCE, measure
+from tests.mutants.covering import ROOT, SOURCE, measure
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.faults import Mutant, PossibleMutant, mutants
-from tests.mutants.judging import Outcome, Verdict, judge
+from tests.mutants.judging import ASKED, NOTICED, PATIENCE, Outcome, Verdict, judge
 from tests.mutants.rooms import ROOMS
 
+#: Mutants that the last run did not see noticed: by path, line and what is changed.
+_SURVIVORS = ROOT / ".mutants" / "survivors"
 
-def sample(room: str, each: int, seed: int) -> list[Mutant]:
+
+class Sample(NamedTuple):
+    room: str
+    chosen: list[Mutant]
+    #: Passed over on the way, with the reason.
+    equivalent: list[tuple[Mutant, str]]
+    possible: int
+
+
+def sample(room: str, each: int, seed: int) -> Sample:
     every: list[PossibleMutant] = []
     for path in sorted((SOURCE / "forebay" / room).rglob("*.py")):
         every += mutants(str(path.relative_to(SOURCE)), path.read_text())
     random.Random(f"{seed} {room}").shuffle(every)
-    return list(islice(filter(None, (possible.made() for possible in every)), each))
+    found = Sample(room, [], [], len(every))
+    for mutant in filter(None, (possible.made() for possible in every)):
+        if len(found.chosen) == each:
+            break
+        if (reason := _why_equivalent(mutant)) is None:
+            found.chosen.append(mutant)
+        else:
+            found.equivalent.append((mutant, reason))
+    return found
 
 
 def main() -> int:
@@ -32,28 +51,55 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--room", action="append", choices=ROOMS, help="only this room; may be repeated")
     parser.add_argument("--only", action="append", help="tests to ask (default: tests/unit and tests/engine)")
-    parser.add_argument("--as-measured", action="store_true", help="measure only new and changed test files again")
+    parser.add_argument("--measure-again", action="store_true", help="measure every test file, as the source is now")
+    parser.add_argument("--survivors", action="store_true", help="of the sample, only what the last run saw survive")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
     parser.add_argument("--bar", type=float, default=0.9, help="the least share that must be noticed in each room")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         only = arguments.only or ["tests/unit", "tests/engine"]
-        tests = measure(only, scratch, arguments.workers, as_measured=arguments.as_measured)
-        rooms = arguments.room or ROOMS
-        sampled = [(room, mutant) for room in rooms for mutant in sample(room, arguments.each, arguments.seed)]
-        chosen = [each for each in sampled if not _is_equivalent(each[1])]
+        tests = measure(only, scratch, arguments.workers, again=arguments.measure_again)
+        samples = [sample(room, arguments.each, arguments.seed) for room in arguments.room or ROOMS]
+        say_how_drawn(samples, arguments.seed)
+        chosen = [(each.room, mutant) for each in samples for mutant in each.chosen]
+        if arguments.survivors:
+            survivors = set(_SURVIVORS.read_text().splitlines())
+            chosen = [each for each in chosen if _place(each[1]) in survivors]
         # A fault that is none: whoever notices it would notice anything.
         control = [(room, mutant._replace(source=(SOURCE / mutant.path).read_text())) for room, mutant in chosen[:1]]
-        if any(each.outcome is Outcome.NOTICED for each in judge(control, tests, scratch / "control", 1)):
+        if any(each.outcome in NOTICED for each in judge(control, tests, scratch / "control", 1)):
             sys.exit("the tests fail without any fault as well; mutants would prove nothing")
         verdicts = judge(chosen, tests, scratch / "mutants", arguments.workers, tell)
+    _SURVIVORS.parent.mkdir(exist_ok=True)
+    _SURVIVORS.write_text("".join(f"{_place(each.mutant)}\n" for each in verdicts if each.outcome not in NOTICED))
     return report(verdicts, arguments.bar)
 
 
-def _is_equivalent(mutant: Mutant) -> bool:
+def say_how_drawn(samples: Sequence[Sample], seed: int) -> None:
+    print(f"sample: of every room all possible mutants, shuffled by seed {seed} and the room's name, from the front.")
+    print(
+        "No mutants: types, declarations, assertions, debug logging, what `faults.py` names; and, with the reasons of"
+    )
+    print("`equivalent.py`, these that were drawn:")
+    for each in samples:
+        for mutant, reason in each.equivalent:
+            print(f"    {mutant.path}:{mutant.line} {mutant.what}: {reason}")
+    drawn = ", ".join(f"{each.room} {len(each.chosen)} of {each.possible}" for each in samples)
+    print(f"drawn: {drawn}")
+    print(
+        f"asked: the tests that run the line, quickest first, {ASKED:.0f} s of them at most; a mutant whose tests use"
+    )
+    print(f"five times their CPU and {PATIENCE} s more hangs, which is noticed.", flush=True)
+
+
+def _why_equivalent(mutant: Mutant) -> str | None:
     line = (SOURCE / mutant.path).read_text().splitlines()[mutant.line - 1].strip()
-    return not EQUIVALENT.keys().isdisjoint({(mutant.path, mutant.what), (mutant.path, mutant.what, line)})
+    return EQUIVALENT.get((mutant.path, mutant.what), EQUIVALENT.get((mutant.path, mutant.what, line)))
+
+
+def _place(mutant: Mutant) -> str:
+    return f"{mutant.path}:{mutant.line} {mutant.what}".replace("\n", " ")
 
 
 def tell(verdict: Verdict) -> None:
@@ -73,7 +119,7 @@ def report(verdicts: Sequence[Verdict], bar: float) -> int:
     print(f"{'room':<12}{'mutants':>8}{'noticed':>8}{'share':>8}{'unreached':>11}")
     missed = False
     for room, counts in by_room.items():
-        noticed, total = counts[Outcome.NOTICED], counts.total()
+        noticed, total = sum(counts[each] for each in NOTICED), counts.total()
         missed = missed or noticed < bar * total
         print(f"{room:<12}{total:>8}{noticed:>8}{noticed / total:>8.0%}{counts[Outcome.UNREACHED]:>11}")
     return int(missed)

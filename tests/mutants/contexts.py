@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.blocks import blocks
+from tests.mutants.blocks import BlockName, blocks
 from tests.mutants.rooms import ROOMS
 
 _SOURCE = str(Path(__file__).parents[2] / "src") + os.sep
 _ROOMS = tuple(f"forebay/{room}/" for room in ROOMS)
 _MARKS = "__blocks_that_run__"
 
-#: A byte for each block, not zero when it has run since the test began; and path and first line of the block.
+#: A byte for each block, not zero when it has run since the test began; and path and name of the block.
 _RUN = bytearray()
-_BLOCKS: list[tuple[str, int]] = []
-_RUN_BY_TEST: dict[str, frozenset[tuple[str, int]]] = {}
+_BLOCKS: list[tuple[str, BlockName]] = []
+_RUN_BY_TEST: dict[str, frozenset[tuple[str, BlockName]]] = {}
 _TIMES: dict[str, float] = {}
 _get_code = importlib.machinery.SourceFileLoader.get_code
 
@@ -36,7 +36,7 @@ def _marked(loader: importlib.machinery.SourceFileLoader, name: str) -> object:
     # From the end, so that earlier positions stay what they are.
     for block in reversed(list(blocks(tree))):
         mark = ast.parse(f"{_MARKS}[{len(_BLOCKS)}] = 1").body[0]
-        _BLOCKS.append((path, block.first.lineno))
+        _BLOCKS.append((path, block.name))
         for node in ast.walk(mark):
             ast.copy_location(node, block.first)
         block.statements.insert(block.at, mark)
@@ -52,7 +52,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call":
+    if report.when == "call" and report.passed:
         _TIMES[report.nodeid] = report.duration
 
 

@@ -1,4 +1,4 @@
-"""Which tests run which lines, and how long each takes: measured once, kept by test file."""
+"""Which tests run which blocks, and how long each takes: measured once a test file, kept in the user's cache."""
 
 import ast
 import hashlib
@@ -13,34 +13,43 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants.blocks import Block, block_of, blocks
+from tests.mutants.blocks import Block, BlockName, block_of, blocks
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
-_KEPT = ROOT / ".mutants" / "covering"
 #: Test files that one process measures: what is measured is kept even if a later part is interrupted.
-_AT_A_TIME = 8
+_AT_A_TIME = 4
 
 
 class Covering(NamedTuple):
-    """Of one test file: its tests by path and first line of a block that they run, their seconds, and digests."""
+    """Of one test file: its passing tests by path and block that they run, their seconds, and digests of the source."""
 
-    lines: dict[str, dict[int, list[str]]]
+    blocks: dict[str, dict[BlockName, list[str]]]
     times: dict[str, float]
     digests: dict[str, str]
 
+    def of(self, path: str, block: BlockName | None) -> set[str]:
+        """Tests that run a block, or any of the module for None.
+
+        Source may have changed since: tests that ran a block of the same function hold for a function that was changed,
+        tests that ran the module for a function that is new. Both are more than would be measured now, never fewer.
+        """
+        found = self.blocks.get(path, {})
+        if block is not None:
+            if block in found or self.digests.get(path) == _digest(SOURCE / path):
+                return set(found.get(block, ()))
+            same = [tests for name, tests in found.items() if name.function == block.function]
+            if same:
+                return {test for tests in same for test in tests}
+        return {test for tests in found.values() for test in tests}
+
 
 class Tests:
-    """Tests by line, of all test files that were asked for."""
+    """Tests by block, of all test files that were asked for."""
 
     def __init__(self, files: Iterable[Covering]) -> None:
-        self._lines: defaultdict[str, defaultdict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-        self.times: dict[str, float] = {}
-        for file in files:
-            self.times |= file.times
-            for path, lines in file.lines.items():
-                for line, tests in lines.items():
-                    self._lines[path][line] += tests
+        self._files = list(files)
+        self.times = {test: seconds for file in self._files for test, seconds in file.times.items()}
 
     def of(self, path: str, line: int) -> list[str]:
         """Tests that run a line: those of its room's own unit tests first, then of every other test file the quickest,
@@ -49,19 +58,16 @@ class Tests:
         Of a line that runs at import: all that run the module, and the unit tests of its room, because what is only
         declared (a field, a limit) runs in no test.
         """
-        lines = self._lines.get(path, {})
         block = block_of(_blocks(path), line)
         room = f"tests/unit/{Path(path).parts[1]}/"
-        if block is not None:
-            tests = set(lines.get(block, ()))
-        else:
-            tests = {each for others in lines.values() for each in others}
+        tests = {test for file in self._files for test in file.of(path, block) if test in file.times}
+        if block is None:
             tests |= {each for each in self.times if each.startswith(room)}
         turns: Counter[str] = Counter()
         order: dict[str, tuple[int, float]] = {}
-        for name in sorted(tests, key=lambda name: (self.times.get(name, 0.0), name)):
+        for name in sorted(tests, key=lambda name: (self.times[name], name)):
             file = name.partition("::")[0]
-            order[name] = (0 if name.startswith(room) else turns[file] + 1, self.times.get(name, 0.0))
+            order[name] = (0 if name.startswith(room) else turns[file] + 1, self.times[name])
             turns[file] += 1
         return sorted(order, key=lambda name: (order[name], name))
 
@@ -71,22 +77,34 @@ def _blocks(path: str) -> list[Block]:
     return list(blocks(ast.parse((SOURCE / path).read_text())))
 
 
-def measure(only: Sequence[str], scratch: Path, workers: int, *, as_measured: bool = False) -> Tests:
-    """`as_measured`: what an earlier run measured holds, though the source has changed since. Tests that were measured
-    are then asked by the lines of that time, which is near enough while one writes tests for the mutants of a room.
-    """
+def measure(only: Sequence[str], scratch: Path, workers: int, *, again: bool = False) -> Tests:
+    """Measures what no earlier run did, in this checkout or another; `again`: everything, as the source is now."""
     files = sorted(str(file.relative_to(ROOT)) for file in {file for each in only for file in _test_files(ROOT / each)})
-    kept: dict[str, Covering] = pickle.loads(_KEPT.read_bytes()) if _KEPT.exists() else {}
-    stale = [name for name in files if name not in kept or not _is_current(name, kept[name], as_measured=as_measured)]
-    parts = [stale[begin : begin + _AT_A_TIME] for begin in range(0, len(stale), _AT_A_TIME)]
+    missing = [name for name in files if again or not _kept(name).exists()]
+    print(f"coverage: {len(files)} test files, {len(files) - len(missing)} of them measured before", flush=True)
+    parts = [missing[begin : begin + _AT_A_TIME] for begin in range(0, len(missing), _AT_A_TIME)]
     with ThreadPoolExecutor(workers) as pool:
         runs = {pool.submit(_run, part, scratch / f"part-{number}"): part for number, part in enumerate(parts)}
-        for run in as_completed(runs):
-            kept |= run.result()
-            print(f"measured which lines {len(runs[run])} of {len(files)} test files run", flush=True)
-            _KEPT.parent.mkdir(exist_ok=True)
-            _KEPT.write_bytes(pickle.dumps(kept))
-    return Tests(kept[name] for name in files)
+        for done, run in enumerate(as_completed(runs), 1):
+            for name, covering in run.result().items():
+                keep(name, covering)
+            print(f"coverage: part {done} of {len(parts)} measured", flush=True)
+    return Tests(pickle.loads(_kept(name).read_bytes()) for name in files)
+
+
+def keep(test_file: str, covering: Covering) -> None:
+    kept = _kept(test_file)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    written = kept.with_suffix(f".{os.getpid()}")
+    written.write_bytes(pickle.dumps(covering))
+    written.replace(kept)
+
+
+def _kept(test_file: str) -> Path:
+    """By the text of the test file, so that checkouts share what any of them measured."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    named = hashlib.sha256(f"{test_file} {_digest(ROOT / test_file)}".encode()).hexdigest()
+    return Path(base) / "forebay" / "mutants" / named[:32]
 
 
 def _test_files(path: Path) -> Iterable[Path]:
@@ -94,13 +112,9 @@ def _test_files(path: Path) -> Iterable[Path]:
     return [path] if path.is_file() else (each for each in path.rglob("test_*.py") if each.parent.name != "deploy")
 
 
-def _is_current(test_file: str, covering: Covering, *, as_measured: bool) -> bool:
-    compared = {test_file} if as_measured else covering.digests.keys()
-    return all((ROOT / path).exists() and _digest(path) == covering.digests[path] for path in compared)
-
-
-def _digest(path: str) -> str:
-    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
+@cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _run(files: Sequence[str], scratch: Path) -> dict[str, Covering]:
@@ -113,18 +127,14 @@ def _run(files: Sequence[str], scratch: Path) -> dict[str, Covering]:
     if done.returncode not in {0, 5}:  # 5: all tests of these files are of tiers that are left out
         sys.exit(f"the tests do not pass as they are; mutants would prove nothing:\n{done.stdout[-3000:]}")
     run, times = pickle.loads(measured.read_bytes())
-    lines: defaultdict[str, dict[str, dict[int, list[str]]]] = defaultdict(dict)
-    for test, found in run.items():
-        for path, line in found:
-            lines[test.partition("::")[0]].setdefault(path, {}).setdefault(line, []).append(test)
+    found: defaultdict[str, dict[str, dict[BlockName, list[str]]]] = defaultdict(dict)
+    for test, names in run.items():
+        for path, block in names:
+            found[test.partition("::")[0]].setdefault(path, {}).setdefault(block, []).append(test)
     took: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for test, seconds in times.items():
         took[test.partition("::")[0]][test] = seconds
     return {
-        name: Covering(
-            lines[name],
-            took[name],
-            {each: _digest(each) for each in (name, *(str(Path("src") / path) for path in lines[name]))},
-        )
+        name: Covering(found[name], took[name], {each: _digest(SOURCE / each) for each in found[name]})
         for name in files
     }

@@ -3,9 +3,12 @@
 import compileall
 import contextlib
 import importlib
+import math
 import multiprocessing
 import os
+import resource
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,16 +26,24 @@ _FORK: Final = multiprocessing.get_context("fork")
 _LIBRARIES: Final = ("hypothesis", "aiohttp", "msgspec", "structlog", "yaml", "numpy", "prometheus_client", "rich")
 #: Seconds of tests, as measured, that are asked about one mutant. A mutant that none of them notices counts as not
 #: noticed.
-_ASKED: Final = 30.0
-#: Seconds beyond five times what the tests took: then one of them hangs, and has noticed.
-_PATIENCE: Final = 60.0
-_LOOK: Final = 0.02
+ASKED: Final = 40.0
+#: Seconds of tests after which a process asks the next ones: test files are imported only when they are needed.
+_AT_A_TIME: Final = (2.0, 8.0)
+#: Seconds of CPU beyond five times what the tests took: then one of them is caught in a loop, and has noticed. CPU, not
+#: time, so that a busy machine notices nothing; a test that waits without working is ended after ten times as long.
+PATIENCE: Final = 30
+_WAITING: Final = 10
+_LOOK: Final = 0.05
 
 
 class Outcome(Enum):
     NOTICED = "noticed"
+    HANGS = "noticed, by the time limit"
     NOT_NOTICED = "not noticed"
     UNREACHED = "no test runs it"
+
+
+NOTICED: Final = frozenset({Outcome.NOTICED, Outcome.HANGS})
 
 
 class Verdict(NamedTuple):
@@ -75,16 +86,17 @@ def judge(
             number, (room, mutant) = waiting.pop()
             asked, seconds = _asked(tests, mutant)
             if asked:
-                deadline = time.monotonic() + _PATIENCE + 5 * seconds
-                running[number] = _Run(room, mutant, tree := trees.pop(), _start(tree, mutant, asked), deadline)
+                limit = PATIENCE + math.ceil(5 * seconds)
+                process = _start(tree := trees.pop(), mutant, asked, limit)
+                running[number] = _Run(room, mutant, tree, process, time.monotonic() + _WAITING * limit)
             else:
                 over(number, Verdict(room, mutant, Outcome.UNREACHED))
         for number, run in list(running.items()):
-            if (noticed := _noticed(run)) is not None:
+            if (outcome := _outcome(run)) is not None:
                 del running[number]
                 _restore(run.tree, run.mutant)
                 trees.append(run.tree)
-                over(number, Verdict(run.room, run.mutant, Outcome.NOTICED if noticed else Outcome.NOT_NOTICED))
+                over(number, Verdict(run.room, run.mutant, outcome))
         time.sleep(_LOOK)
     return [verdicts[number] for number in sorted(verdicts)]
 
@@ -95,20 +107,25 @@ def _tree(path: Path) -> Path:
     return Path(shutil.copytree(SOURCE, path))
 
 
-def _asked(tests: Tests, mutant: Mutant) -> tuple[list[str], float]:
-    """Tests to ask, the quickest first, and how long they take."""
-    asked, total = [], 0.0
+def _asked(tests: Tests, mutant: Mutant) -> tuple[list[list[str]], float]:
+    """Tests to ask, the quickest first, in the parts in which they are asked, and how long all take."""
+    asked: list[list[str]] = []
+    total, ends = 0.0, 0.0
+    parts = iter(_AT_A_TIME)
     for name in tests.of(mutant.path, mutant.line):
-        total += tests.times.get(name, 0.0)
-        if asked and total > _ASKED:
+        if asked and total + tests.times[name] > ASKED:
             break
-        asked.append(name)
-    return asked, min(total, _ASKED)
+        if total >= ends:
+            asked.append([])
+            ends = next(parts, ASKED)
+        asked[-1].append(name)
+        total += tests.times[name]
+    return asked, total
 
 
-def _start(tree: Path, mutant: Mutant, asked: list[str]) -> "multiprocessing.context.ForkProcess":
+def _start(tree: Path, mutant: Mutant, asked: list[list[str]], limit: int) -> "multiprocessing.context.ForkProcess":
     (tree / mutant.path).write_text(mutant.source)
-    process = _FORK.Process(target=_ask, args=(tree, asked))
+    process = _FORK.Process(target=_ask, args=(tree, asked, limit))
     process.start()
     return process
 
@@ -118,14 +135,22 @@ def _restore(tree: Path, mutant: Mutant) -> None:
     shutil.copy2(SOURCE / mutant.path, tree / mutant.path)
 
 
-def _noticed(run: _Run) -> bool | None:
+def _outcome(run: _Run) -> Outcome | None:
     """None: the tests still run."""
     if run.process.is_alive():
         if time.monotonic() < run.deadline:
             return None
         _kill(run.process.pid)
+        run.process.join()
+        return Outcome.HANGS
     run.process.join()
-    return run.process.exitcode != 0
+    match run.process.exitcode:
+        case 0:
+            return Outcome.NOT_NOTICED
+        case code if code == -signal.SIGXCPU:
+            return Outcome.HANGS
+        case _:
+            return Outcome.NOTICED
 
 
 def _kill(group: int | None) -> None:
@@ -134,8 +159,9 @@ def _kill(group: int | None) -> None:
             os.killpg(group, 9)
 
 
-def _ask(tree: Path, tests: list[str]) -> None:
+def _ask(tree: Path, tests: list[list[str]], limit: int) -> None:
     os.setpgid(0, 0)  # so that what a test starts ends with it
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     os.chdir(ROOT)
     sys.path.insert(0, str(tree))
     sys.dont_write_bytecode = True
@@ -161,4 +187,5 @@ def _ask(tree: Path, tests: list[str]) -> None:
         "-n",
         "0",
     ]
-    os._exit(int(pytest.main([*options, *tests])))
+    failed = any(pytest.main([*options, *part]) for part in tests)
+    os._exit(int(failed))

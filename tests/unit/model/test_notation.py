@@ -100,7 +100,13 @@ def test_whatever_the_api_server_admits_is_read_however_large(text):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1e4294967296", "1"), ("1e-999999999", "1n"), ("0e999999999", "0"), ("." + "0" * 9000 + "1Ki", "1n")],
+    [
+        ("1e4294967296", "1"),
+        ("1e1000000000000000000", "1n"),
+        ("1e-999999999", "1n"),
+        ("0e999999999", "0"),
+        ("." + "0" * 9000 + "1Ki", "1n"),
+    ],
     ids=lambda text: text[:20],
 )
 def test_exponents_and_decimals_without_end_are_read_as_apimachinery_reads_them(text, number):
@@ -241,3 +247,42 @@ def test_a_sum_of_binary_quantities_gets_a_suffix_from_1024_on():
 def test_an_exponent_beyond_32_bits_turns_around_as_in_go(exponent):
     # From there on it is a very large negative one: the smallest amount there is.
     assert (Quantity.parse(f"1e{exponent}") == Quantity.parse("1n")) is (exponent >= 2**31)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "times"),
+    [(suffix, 1024**power) for power, suffix in enumerate(["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"], start=1)]
+    + [(suffix, 1000**power) for power, suffix in enumerate(["k", "M", "G", "T", "P", "E"], start=1)],
+)
+def test_every_suffix_is_the_next_power(suffix, times):
+    assert Quantity.parse(f"3{suffix}").value == 3 * times
+    assert str(Quantity.parse(f"3{suffix}")) == f"3{suffix}"
+    assert Quantity.parse(f"7{suffix}").canonical() == f"7{suffix}"
+
+
+def test_nothing_is_subtracted_in_the_notation_of_what_is_left():
+    nothing, memory, cpu = Quantity.parse("0"), Quantity.parse("1Gi"), Quantity.parse("100m")
+
+    assert (nothing - memory).format is BINARY
+    assert (cpu - memory).format is SI
+    assert (-memory).format is BINARY
+    with pytest.raises(TypeError):
+        memory + 1
+    with pytest.raises(TypeError):
+        memory - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "nano"),
+    [("9999999999999999999Ki", 2**63 - 1), ("8Ei", 2**63 - 1), ("7Ei", 7 * 2**60), ("0." + "0" * 99 + "1Ki", None)],
+    ids=["digits", "capped", "below", "small"],
+)
+def test_binary_amounts_end_at_64_bits_and_begin_at_a_nano(text, nano):
+    assert Quantity.parse(text).nano == (1 if nano is None else nano * 10**9)
+
+
+def test_a_number_with_thousands_of_digits_is_named_in_part():
+    with pytest.raises(InvalidQuantity) as refused:
+        Quantity.parse("1" * 4001)
+
+    assert str(refused.value) == f'"{"1" * 40}..." is not a Kubernetes quantity: more than 4000 digits'

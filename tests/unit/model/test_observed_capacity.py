@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from forebay.api.names import GPU_TYPE_LABEL
 from forebay.model.nodes import Node
-from forebay.model.observed_capacity import GPU_TYPE_LABELS, with_observed_capacity
+from forebay.model.observed_capacity import GPU_TYPE_LABELS, with_observed_capacity, with_observed_size
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Offer
@@ -83,3 +83,41 @@ def test_lasting_taints_count_and_temporary_ones_do_not():
 
 def test_the_label_of_the_gpu_model_is_the_apis():
     assert GPU_TYPE_LABELS[0] == GPU_TYPE_LABEL
+
+
+def test_a_gpu_that_failed_is_not_promised_again_though_the_node_still_lists_it():
+    """Of 8 GPUs 7 were usable when the node was last Ready; now the machine is off and lists none, or all."""
+    last = node(allocatable=Resources({"nvidia.com/gpu": 7}))
+    off = node(allocatable=Resources({"cpu": 31_500}))
+    assert with_observed_capacity(OFFER, off, last).gpu_count == 7
+    assert with_observed_capacity(OFFER, node(), last).gpu_count == 7
+    assert with_observed_capacity(OFFER, node(), node(allocatable=Resources())).gpu_count == 8
+
+
+def test_a_node_without_a_capacity_has_what_pods_can_use():
+    found = node(capacity=Resources(), allocatable=Resources({"nvidia.com/gpu": 5}))
+    assert with_observed_capacity(OFFER, found).gpu_count == 5
+
+
+def test_more_gpus_than_stated_are_not_promised():
+    more = Resources({"nvidia.com/gpu": 16})
+    assert with_observed_capacity(OFFER, node(capacity=more, allocatable=more)).gpu_count == 8
+
+
+def test_the_most_trusted_label_names_the_model_and_an_empty_one_does_not():
+    labels = {"nvidia.com/gpu.product": "H100", "amd.com/gpu.product-name": "MI300X", "forebay.dev/gpu-type": ""}
+    assert with_observed_capacity(OFFER, node(labels=labels)).gpu_type == "H100"
+    assert with_observed_capacity(OFFER, node(labels={})).gpu_type is None
+
+
+def test_a_label_of_forebay_that_was_not_configured_comes_from_the_node():
+    learned = with_observed_capacity(OFFER, node(labels={"forebay.dev/rack": "4"}))
+    assert learned.labels["forebay.dev/rack"] == "4"
+
+
+def test_a_rented_machine_has_the_sizes_of_its_type_and_the_gpus_of_its_offer():
+    size = Resources({"cpu": 7000, "memory": 2**34, "nvidia.com/gpu": 1, "rdma/hca": 2})
+    learned = with_observed_size(OFFER, size).allocatable
+    assert (learned.amount("cpu"), learned.amount("memory")) == (7000, 2**34)
+    assert learned.amount("nvidia.com/gpu") == 8
+    assert "rdma/hca" not in learned

@@ -76,3 +76,45 @@ def test_what_fits_leaves_nothing_over_committed_and_what_does_not_says_what_is_
 def test_an_amount_beyond_64_bits_is_what_scheduler_and_kubelet_take_it_for(written, gpus):
     # As apimachinery 0.36.4 printed them: `Value()` of these quantities.
     assert Resources.parse({"nvidia.com/gpu": written}).amount("nvidia.com/gpu") == gpus
+
+
+def test_amounts_are_subtracted_by_name_and_may_be_over_committed():
+    left = Resources({"cpu": 1000, "pods": 3}) - Resources({"cpu": 1500, "memory": 7, "pods": 1})
+
+    assert dict(left) == {"cpu": -500, "memory": -7, "pods": 2}
+    assert dict(Resources({"cpu": 1}) * 3) == {"cpu": 3}
+    with pytest.raises(TypeError):
+        Resources({"cpu": 1}) * True
+    with pytest.raises(TypeError):
+        Resources({"cpu": 1}) - {"cpu": 1}
+    with pytest.raises(TypeError):
+        Resources({"cpu": 1}) + {"cpu": 1}
+    assert Resources({"cpu": 1}) != {"cpu": 1}
+
+
+def test_a_slice_of_a_gpu_is_a_gpu_where_those_of_its_maker_count():
+    mig = Resources({"nvidia.com/mig-1g.5gb": 1})
+
+    assert mig.any_gpu()
+    assert mig.any_gpu({"nvidia.com/gpu"})
+    assert not mig.any_gpu({"amd.com/gpu"})
+    assert not (Resources() - mig).any_gpu()
+    assert not Resources({"cpu": 9}).any_gpu()
+    assert Resources({"amd.com/gpu": 1}).any_gpu({"amd.com/gpu"})
+    assert not Resources({"amd.com/gpu": 1}).any_gpu({"nvidia.com/gpu"})
+
+
+@pytest.mark.parametrize(
+    ("amount", "taken"),
+    [
+        (2**63 - 1, 2**63 - 1),
+        (2**63, 0),
+        (2**64 + 8, 8),
+        (2**64 + 2**63 - 1, 2**63 - 1),
+        (10**21, 0),
+        (12345678901234567890 * 10**9, 12345678901234567890 * 10**9 % 2**64),
+        (-(2**63) + 1, -(2**63) + 1),
+    ],
+)
+def test_whole_numbers_beyond_64_bits_keep_the_low_ones(amount, taken):
+    assert Resources.from_nano({"pods": amount * 10**9}).amount("pods") == taken

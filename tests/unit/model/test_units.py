@@ -185,3 +185,42 @@ def test_a_quota_larger_than_anything_is_no_limit_but_a_number_that_a_status_can
 
     assert quota == GpuHours.parse("1e999999999") > GpuHours.parse("1e17")
     assert len((quota - GpuHours.parse("43m")).quantity()) < 64
+
+
+def test_a_duration_of_gpus_is_shown_with_as_many_decimals_as_it_needs():
+    assert str(GpuHours.zero()) == "0 GPU-h"
+    assert str(GpuHours.parse("0.0005")) == "0.0005 GPU-h"
+    assert GpuHours.parse("0.0000004").decimals() == "0.0000004"
+    assert GpuHours.parse("-0.00001").decimals() == "-0.00001"
+    assert GpuHours.parse("2.5").decimals() == "2.5"
+
+
+def test_an_amount_may_have_24_digits_and_24_decimals_and_no_more():
+    assert Usd("9" * 25).dollars == int("9" * 25)
+    with pytest.raises(ValueError, match="is not an amount of money in dollars"):
+        Usd("9" * 26)
+    assert UsdPerHour("0." + "0" * 23 + "1").units == 1
+    with pytest.raises(ValueError, match="more than 24 decimals"):
+        UsdPerHour("0." + "0" * 24 + "1")
+
+
+def test_a_quota_beyond_what_any_cluster_uses_is_cut():
+    assert GpuHours.parse("1e18") == GpuHours.parse("1e30")
+    assert GpuHours.parse("999999999999999999") < GpuHours.parse("1e18")
+
+
+def test_dollars_in_a_status_have_six_decimals():
+    assert Usd("1.23456789").decimals() == "1.234568"
+    assert Usd("2").decimals() == "2"
+    assert Usd("1.5").decimals(2) == "1.5"
+
+
+def test_amounts_of_one_unit_are_ordered_and_have_a_sign():
+    assert Usd(1) < Usd(2) <= Usd(2)
+    assert Usd(2) > Usd(1) >= Usd(1)
+    assert not Usd(2) < Usd(2)
+    assert not Usd(2) > Usd(2)
+    assert -Usd(2) == Usd(-2)
+    assert bool(Usd(1))
+    assert not Usd(0)
+    assert Usd(1) / Usd(4) == Fraction(1, 4)

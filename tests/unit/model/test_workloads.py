@@ -1,7 +1,15 @@
 import pytest
 
 from forebay.model.quantities import Gpus, Resources
-from forebay.model.workloads import ContainerResources, Owner, Phase, PodShape, effective_requests
+from forebay.model.workloads import (
+    ContainerResources,
+    Owner,
+    Phase,
+    PodShape,
+    TopologySpread,
+    effective_requests,
+    pod_names,
+)
 from tests.unit.demand.builders import pod
 
 
@@ -104,3 +112,33 @@ def test_only_succeeded_and_failed_pods_have_finished(phase, ended):
 )
 def test_a_node_is_kept_for_pods_but_not_for_daemons_and_those_that_have_ended(fields, occupies):
     assert pod(**{"node": "n1", "phase": Phase.RUNNING, **fields}).occupies_node is occupies
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([], ""),
+        (["a"], "ml/a"),
+        (["b", "a"], "ml/a and ml/b"),
+        (["c", "b", "a"], "ml/a, ml/b and ml/c"),
+        (["d", "c", "b", "a"], "ml/a, ml/b, ml/c and 1 more"),
+    ],
+)
+def test_pods_are_named_in_order_and_only_a_few_of_many(names, shown):
+    assert pod_names([pod(name=name, namespace="ml") for name in names]) == shown
+
+
+def test_a_pod_that_says_nothing_has_the_defaults_of_kubernetes():
+    shape = PodShape(requests=Resources())
+    assert (shape.priority, shape.scheduler_name, shape.resource_claims) == (0, "default-scheduler", False)
+    spread = TopologySpread("zone", 1, None)
+    assert (spread.honors_node_affinity, spread.honors_node_taints) == (True, False)
+
+
+def test_a_pod_that_has_ended_or_is_of_its_node_keeps_no_machine():
+    assert pod().occupies_node
+    assert not pod(phase=Phase.SUCCEEDED).occupies_node
+    assert not pod(phase=Phase.FAILED).occupies_node
+    assert not pod(mirror=True).occupies_node
+    assert not pod(owner=Owner("DaemonSet", "driver", "u")).occupies_node
+    assert pod(owner=Owner("Job", "train", "u")).occupies_node

@@ -1,5 +1,9 @@
 """Usage, history and forecast of a budget."""
 
+from msgspec.structs import replace
+
+from forebay.api.gpu_workload_budget import GPUWorkloadBudgetStatus
+from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
 from forebay.reconcile.snapshot import BudgetState, Snapshot
@@ -51,3 +55,41 @@ def test_the_budgets_nearest_to_their_quota_come_first_and_those_that_are_used_u
     snapshot = Snapshot(now=at(0), budgets=tuple(budgets), budget_state=state)
 
     assert [each.name for each in closest_to_quota(snapshot, assessor, 3)] == ["spent", "most", "half"]
+
+
+def reported(**fields):
+    conditions = tuple(
+        Condition(type=kind, status=status, reason="R", message=f"{kind}!", last_transition_time=at(0))
+        for kind, status in fields.pop("conditions", {}).items()
+    )
+    return replace(budget(hours="10", usd="5"), status=GPUWorkloadBudgetStatus(conditions=conditions, **fields))
+
+
+def test_what_the_operator_last_reported_is_shown_where_the_ledger_cannot_be_read():
+    status = {"consumed_gpu_hours": "4", "consumed_usd": "1.5", "tracked_pods": 3, "held_pods": 2}
+    said = {"Degraded": Truth.TRUE, "QuotaExceeded": Truth.FALSE}
+
+    view = budget_view(reported(**status, conditions=said, forecast_exhausted_at=at(60)), None, Assessor(), at(0))
+
+    assert (view.consumed, view.quota, view.remaining) == ("4.000000", "10.000000", "6.000000")
+    assert (view.consumed_usd, view.quota_usd, view.pods, view.held) == ("1.500000", "5.000000", 3, 2)
+    assert (view.exceeded, view.error, view.exhausted) == (False, "Degraded!", at(60))
+    assert (view.forecast, view.burn) == ([], "")
+    fine = budget_view(reported(conditions={"Degraded": Truth.FALSE}), None, Assessor(), at(0))
+    assert (fine.error, fine.pods, fine.held, fine.consumed) == ("", 0, 0, "0.000000")
+
+
+def test_usage_beyond_the_quota_leaves_nothing_and_never_less():
+    view = budget_view(reported(consumed_gpu_hours="12"), None, Assessor(), at(0))
+
+    assert view.remaining == "0.000000"
+
+
+def test_dollars_that_cannot_be_read_are_none():
+    assert budget_view(reported(consumed_usd="lots"), None, Assessor(), at(0)).consumed_usd == "0.000000"
+
+
+def test_without_a_ledger_budgets_are_shown_as_they_are_listed():
+    snapshot = Snapshot(now=at(0), budgets=(budget("b"), budget("a")))
+
+    assert [each.name for each in closest_to_quota(snapshot, Assessor(), 1)] == ["b"]

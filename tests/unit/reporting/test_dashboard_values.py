@@ -1,21 +1,27 @@
 """Values of the dashboard: money over time, the decision log, life lines, figures at a glance, pages of lists."""
 
 from datetime import timedelta
+from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
+from forebay.api.gpu_instance import Transition
+from forebay.api.gpu_node_pool import GPUNodePoolStatus
+from forebay.api.parts import Condition, Truth
 from forebay.budgets.bill_keys import BillKey
+from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
 from forebay.model.sources import SourceKey
 from forebay.model.workloads import Owner
 from forebay.reconcile.decisions import CreateInstance, OwnerEvent, PodEvent, SetClassFinalizer
-from forebay.reporting.decision_log import DecisionLog
+from forebay.reporting.decision_log import DecisionLog, decision_line
 from forebay.reporting.life_lines import axis_start, life_line
 from forebay.reporting.listed import list_page, machine_page, waiting_page, waiting_reasons
 from forebay.reporting.machines import machine_view
 from forebay.reporting.money import SPANS, money_view
 from forebay.reporting.overview import overview
-from tests.unit.reporting.objects import NOW, S, before, pod, record
+from tests.unit.reporting.objects import NOW, S, before, node, pod, pool, record
 from tests.unit.web.observations import bill, observed
 
 A, B = BillKey("team", "team/lab", "owned"), BillKey("", "", "cloud")
@@ -136,3 +142,111 @@ def test_waiting_pods_are_counted_by_reason_and_shown_with_it():
     found = waiting_page(seen, "held")
     assert (found.matching, found.total) == (2, 3)
     assert found.rows[0].reason == "HeldByBudget: no headroom"
+
+
+@pytest.mark.parametrize("query", ["M7", "team/lab", "owned", "webhook", "l40s", "ready"])
+def test_a_machine_is_found_by_any_of_its_words(query):
+    bare = record("bare", S.REQUESTED, pool=None, reason=None)
+    bare = replace(bare, spec=replace(bare.spec, offer=None, node_class_name=None, provider="x"))
+    snapshot = observed(records=(record("m7"), bare)).snapshot
+
+    assert [each.name for each in machine_page(snapshot, query).rows] == ["m7"]
+    assert machine_page(snapshot, "none").matching == 0, "what a machine lacks is not a word of it"
+
+
+def test_a_waiting_pod_is_found_by_its_name_its_reason_or_its_owner_and_the_oldest_comes_first():
+    mine = pod("x-1", created=before(hours=1), owner=Owner("Job", "sweep", "u"), unschedulable_since=before(minutes=9))
+    told = pod("b", created=before(hours=2), capacity="LimitReached: No room.", unschedulable_since=None)
+    seen = observed(pending=(pod("a"), mine, told))
+
+    assert [each.pod for each in waiting_page(seen).rows] == ["team/b", "team/x-1", "team/a"]
+    assert [each.pod for each in waiting_page(seen, "SWEEP").rows] == ["team/x-1"]
+    assert [each.pod for each in waiting_page(seen, "limit").rows] == ["team/b"]
+    first, second, _ = waiting_page(seen).rows
+    assert (first.since, second.since) == (before(hours=2), before(minutes=9))
+
+
+def test_machines_are_listed_newest_first():
+    old, new = record("a"), record("b")
+    old = replace(old, metadata=replace(old.metadata, creation_timestamp=before(days=2)))
+    unknown = replace(record("c"), metadata=replace(record("c").metadata, creation_timestamp=None))
+
+    page = machine_page(observed(records=(unknown, old, new)).snapshot)
+    assert [each.name for each in page.rows] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(("page", "shown"), [(-3, 1), (1, 1), (2, 2), (3, 2)])
+def test_a_page_that_is_not_there_is_the_nearest_one(page, shown):
+    found = list_page(list(range(4)), 9, page, str, rows=2)
+
+    assert (found.page, found.pages, found.matching, found.total) == (shown, 2, 4, 9)
+    assert found.rows == (["0", "1"] if shown == 1 else ["2", "3"])
+
+
+def test_a_source_a_pool_the_ledger_and_budgets_that_need_a_person_are_named():
+    seen = observed()
+    key, source = next(iter(seen.snapshot.sources.items()))
+    ready = [
+        Condition(type=kind, status=status, reason="R", message=f"{kind} {status}", last_transition_time=NOW)
+        for kind, status in [("Ready", Truth.FALSE), ("Other", Truth.FALSE)]
+    ]
+    fine = Condition(type="Ready", status=Truth.TRUE, reason="R", message="fine", last_transition_time=NOW)
+    snapshot = replace(
+        seen.snapshot,
+        sources={key: replace(source, error="The key is refused.")},
+        pools=(
+            replace(pool(), status=GPUNodePoolStatus(conditions=tuple(ready))),
+            replace(pool("fine"), status=GPUNodePoolStatus(conditions=(fine,))),
+            pool("new"),
+        ),
+        budget_state=replace(seen.snapshot.budget_state, unstored="no permission"),
+        gate_missing="Nothing holds new pods.",
+    )
+
+    assert [(each.about, each.sentence) for each in overview(snapshot).problems] == [
+        ("webhook of GPUNodeClass owned", "The key is refused."),
+        ("GPUNodePool team/lab", "Ready False"),
+        ("The ledger", "cannot be stored: no permission"),
+        ("Budgets", "Nothing holds new pods."),
+    ]
+    assert overview(replace(seen.snapshot, budget_state=None)).problems == []
+
+
+def test_gpus_in_use_on_nodes_that_are_gone_do_not_count():
+    used = {"m1": Resources({"nvidia.com/gpu": 3}), "left": Resources({"nvidia.com/gpu": 8})}
+    seen = observed(used=used, pending=(pod("a", 2), pod("b", 3)), nodes={"m1": node(), "m2": node("m2", ready=False)})
+
+    view = overview(seen.snapshot)
+    assert (view.gpus_requested, view.waiting_gpus, view.nodes, view.nodes_ready) == (3, 5, 2, 1)
+
+
+def test_a_life_line_shows_at_most_a_day_and_a_machine_without_history_from_its_beginning():
+    old = record(transitions=(Transition(state=S.READY, at=before(days=3), reason="r", message="m"),))
+    assert axis_start([machine_view(old, {}, NOW)], NOW) == NOW - timedelta(hours=24)
+    without = machine_view(record(transitions=()), {}, NOW)
+    assert axis_start([without], NOW) == NOW - timedelta(minutes=10)
+    assert [(each.state, each.start, each.end) for each in life_line(without, before(hours=1), NOW)] == [
+        ("Ready", before(minutes=1), NOW)
+    ]
+    assert life_line(machine_view(record(), {}, NOW), before(hours=1), before(minutes=2)) == [], "not there yet"
+    assert [each.state for each in life_line(machine_view(record(), {}, NOW), before(minutes=1), NOW)] == ["Ready"]
+
+
+def test_money_of_lines_that_share_a_name_adds_up_and_what_costs_nothing_is_left_out():
+    other = BillKey("other", "team/lab", "owned")
+    ledgers = {**bill(A, dollars=2), **bill(other, dollars=1), **bill(B, dollars=0)}
+
+    view = money_view(ledgers, {}, NOW, "24h")
+
+    assert [(each.name, each.spent, each.hourly) for each in view.by_pool] == [("team/lab", "9.000000", "0")]
+    assert [(each.name, each.spent) for each in view.by_namespace] == [("team", "6.000000"), ("other", "3.000000")]
+    assert [each.name for each in view.by_provider] == ["owned"], "a class without known providers is its own name"
+
+
+def test_a_decision_with_a_reason_and_no_sentence_is_not_a_line():
+    class Odd(NamedTuple):
+        reason: Reason
+        sentence: str | None
+
+    assert decision_line(Odd(Reason.NO_OFFER_FITS, None), NOW) is None
+    assert decision_line(Odd("because", "A sentence."), NOW) is None

@@ -4,10 +4,22 @@ from datetime import timedelta
 
 import pytest
 
-from forebay.model.workloads import Owner
-from forebay.reporting.cluster_view import JobView
-from forebay.reporting.explanations import explain_instance, explain_job, explain_node, explain_pod
+from forebay.api.meta import ObjectMeta
+from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION
+from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerStatus
+from forebay.api.parts import Condition, Truth
+from forebay.model.workloads import Owner, Phase
+from forebay.reporting.cluster_view import JobView, operator_running, pods_by_node
+from forebay.reporting.explanations import (
+    explain_instance,
+    explain_job,
+    explain_node,
+    explain_pod,
+    explain_provisioner,
+)
 from tests.unit.reporting.objects import NOW, S, before, cluster_view, event, node, pod, record, running
+from tests.unit.reporting.test_provisioner_views import SPEC
+from tests.unit.reporting.test_status import leader
 
 
 def test_a_waiting_pod_shows_its_request_how_long_it_waits_and_the_schedulers_message():
@@ -127,3 +139,142 @@ def test_a_node_that_forebay_did_not_launch_is_not_managed():
 def test_where_forebay_is_not_installed_the_answer_is_how_to_install_it():
     assert "forebay manifests install" in explain_pod(pod(), cluster_view(records=None), []).next
     assert "forebay manifests install" in explain_node(node(), cluster_view(records=None), []).next
+
+
+def test_machines_that_were_launched_for_other_pods_too_are_shown_and_those_of_others_are_not():
+    shared, others = record("m1", S.LAUNCHED, pods=("other", "train")), record("m2", S.LAUNCHED, pods=("other",))
+
+    explanation = explain_pod(pod(), cluster_view(shared, others, nodes={}), [])
+
+    assert [machine.name for machine in explanation.machines] == ["m1"]
+
+
+def test_only_a_pod_that_waits_for_capacity_is_said_to_wait():
+    assert explain_pod(pod(), cluster_view(), []).waits_for_capacity
+    assert not explain_pod(running(), cluster_view(), []).waits_for_capacity
+
+
+def test_a_pod_that_has_ended_says_nothing_about_its_node():
+    ended = pod(node="m1", phase=Phase.SUCCEEDED)
+
+    assert "m1" not in explain_pod(ended, cluster_view(record()), []).answer
+
+
+def test_a_node_whose_machine_is_gone_was_not_launched_for_the_pod_that_runs_there_now():
+    assert explain_pod(running(), cluster_view(record(state=S.GONE)), []).answer.endswith("Forebay did not launch m1.")
+
+
+def test_a_job_counts_failed_pods_leaves_out_ended_ones_and_shows_the_oldest_first():
+    job = JobView(namespace="team", name="sweep", completions=3, failed=2)
+    pods = [
+        running("b", created=before(minutes=1)),
+        running("z", created=before(minutes=9)),
+        pod("done", node="m1", phase=Phase.SUCCEEDED),
+    ]
+
+    explanation = explain_job(job, pods, cluster_view(record()), [], {})
+
+    assert explanation.answer == "Pods: 0 of 3 succeeded, 2 failed, 2 unfinished, 0 waiting for capacity."
+    assert [each.about for each in explanation.pods] == ["Pod team/z", "Pod team/b"]
+    assert (explanation.reason, explanation.next) == ("Bound", "Nothing. The pod has a node.")
+
+
+def test_a_job_that_a_budget_paused_names_the_budget_and_since_when():
+    paused = {PAUSED_BY_ANNOTATION: "quota", PAUSED_AT_ANNOTATION: "2026-05-04T11:00:00Z"}
+
+    def explained(**fields):
+        return explain_job(JobView(namespace="team", name="sweep", **fields), [], cluster_view(), [], {})
+
+    by_budget = explained(suspended=True, annotations=paused)
+    assert by_budget.reason == "Paused"
+    assert by_budget.next.startswith("GPUWorkloadBudget quota suspended this Job at 2026-05-04T11:00:00Z.")
+    assert explained(suspended=True).reason == "Suspended"
+    assert explained(annotations=paused).reason == "Ended", "it was resumed since"
+
+
+def test_an_idle_node_has_only_daemonset_pods_and_says_why_it_was_powered_on():
+    answer = explain_node(node(), cluster_view(record()), []).answer
+
+    assert answer.endswith("It is the cheapest that fits. Only DaemonSet pods run on it.")
+
+
+def condition(kind, status, message, reason="R"):
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=NOW)
+
+
+READY = condition("Ready", Truth.TRUE, "All is well.")
+
+
+def provisioner(**status):
+    return NodeProvisioner(
+        metadata=ObjectMeta(name="a100"), spec=SPEC, status=NodeProvisionerStatus(**status) if status else None
+    )
+
+
+def test_a_provisioner_that_was_never_sized_says_so():
+    new = explain_provisioner(provisioner(), cluster_view(), [])
+    assert (new.reason, new.answer) == ("GroupsNotListed", "Forebay has not sized its instance groups yet.")
+    assert new.next == "The groups are sized when they can be listed."
+    assert "No operator" in explain_provisioner(provisioner(), cluster_view(operator_running=False), []).next
+    assert "sized when" in explain_provisioner(provisioner(), cluster_view(operator_running=None), []).next
+    refused = provisioner(conditions=(condition("Ready", Truth.FALSE, "No permission.", "Denied"),))
+    told = explain_provisioner(refused, cluster_view(), [])
+    assert (told.reason, told.answer) == ("Denied", "No permission.")
+
+
+def test_a_provisioner_shows_how_its_target_came_about_and_what_blocks_it():
+    sized = {"target_size": 3, "current_size": 3, "message": "3 nodes.", "arithmetic": ("2 + 1", "3 nodes.")}
+    fine = explain_provisioner(
+        provisioner(**sized, conditions=(READY, condition("GrowthBlocked", Truth.FALSE, "Not now."))),
+        cluster_view(),
+        [],
+    )
+    assert (fine.reason, fine.answer, fine.steps) == ("GroupsReady", "3 nodes.", ["2 + 1"])
+    assert fine.next == "Nothing, until pods come or leave."
+
+    blocked = explain_provisioner(
+        provisioner(
+            **sized,
+            reason="Blocked",
+            conditions=(
+                condition("GrowthBlocked", Truth.TRUE, "No quota."),
+                condition("Ready", Truth.FALSE, "Bad key."),
+            ),
+        ),
+        cluster_view(),
+        [],
+    )
+    assert (blocked.reason, blocked.answer) == ("Blocked", "3 nodes. Growth is blocked: No quota. Bad key.")
+    stopped = explain_provisioner(provisioner(**sized), cluster_view(operator_running=False), [])
+    assert "No operator" in stopped.next
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        ({"target_size": 5, "current_size": 3, "tainted_nodes": 1}, "2 members are created."),
+        ({"target_size": 5}, "5 members are created."),
+        ({"target_size": 2, "current_size": 3, "tainted_nodes": 1}, "1 empty nodes are tainted and deleted"),
+        ({"target_size": 2, "current_size": 3}, "Nodes go when they are empty"),
+        ({"target_size": 3, "current_size": 3}, "Nothing, until pods come or leave."),
+    ],
+)
+def test_what_comes_next_for_the_members_of_instance_groups(status, sentence):
+    assert explain_provisioner(provisioner(**status), cluster_view(), []).next.startswith(sentence)
+
+
+def test_pods_that_ended_do_not_occupy_their_node():
+    here, there = running("a"), running("b", node="m2")
+
+    assert pods_by_node([here, there, pod("done", node="m1", phase=Phase.SUCCEEDED), pod()]) == {
+        "m1": [here],
+        "m2": [there],
+    }
+
+
+def test_an_operator_runs_while_any_lease_is_valid():
+    assert operator_running([leader(renewed=60), leader()], NOW) is True
+    assert operator_running([leader(renewed=60)], NOW) is False
+    assert operator_running([leader(holder="")], NOW) is False
+    assert operator_running([], NOW) is False
+    assert operator_running(None, NOW) is None

@@ -3,8 +3,10 @@
 from datetime import timedelta
 from fractions import Fraction
 
-from forebay.reporting.machines import cost, decimal
-from tests.unit.reporting.objects import NOW, S, before, record
+from msgspec.structs import replace
+
+from forebay.reporting.machines import cost, decimal, is_terminating, machine_view
+from tests.unit.reporting.objects import NOW, S, before, record, running
 
 
 def test_the_cost_of_an_instance_is_exact_to_the_second():
@@ -25,3 +27,38 @@ def test_decimals_are_rounded_to_a_millionth_and_keep_their_sign():
     assert decimal(Fraction(1, 3)) == "0.333333"
     assert decimal(Fraction(-5, 2)) == "-2.500000"
     assert decimal(Fraction(12345678)) == "12345678.000000"
+
+
+def test_a_clock_that_went_back_costs_nothing():
+    assert cost(record(billed_from=NOW + timedelta(minutes=1)), NOW).dollars == 0
+
+
+def test_a_view_has_the_name_of_everything_or_an_empty_text():
+    view = machine_view(record(), {"m1": [running("b"), running("a")]}, NOW)
+    assert (view.pool, view.node_class, view.type, view.gpus, view.gpu_type) == ("team/lab", "owned", "m1", 4, "L40S")
+    assert (view.pods, view.launched_for, view.node) == (["team/a", "team/b"], ["team/train"], "m1")
+    assert (view.price_per_hour, view.hourly, view.since) == ("1.8", "1.8", before(minutes=1))
+
+    bare = record(pool=None, price=None, pods=())
+    bare = replace(bare, spec=replace(bare.spec, offer=None, node_class_name=None, node=None, why=None), status=None)
+    view = machine_view(bare, {"": [running()]}, NOW)
+    assert (view.pool, view.node_class, view.type, view.gpus, view.gpu_type) == ("", "", "", 0, "")
+    assert (view.reason, view.message, view.why, view.price_per_hour) == ("", "", "", "0")
+    assert view.since == before(minutes=2), "since it was created"
+
+
+def test_a_machine_that_is_gone_has_no_pods_though_another_has_its_node_now():
+    assert machine_view(record(state=S.GONE), {"m1": [running()]}, NOW).pods == []
+
+
+def test_a_machine_is_on_its_way_out_when_it_is_deleted_too():
+    deleted = replace(record(), metadata=replace(record().metadata, deletion_timestamp=NOW))
+
+    assert is_terminating(deleted)
+    assert is_terminating(record(state=S.FINISHED))
+    assert not is_terminating(record())
+
+
+def test_an_amount_below_half_a_millionth_has_no_sign():
+    assert decimal(Fraction(-1, 10**7)) == "0.000000"
+    assert decimal(Fraction(-1, 10**6)) == "-0.000001"

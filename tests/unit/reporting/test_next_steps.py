@@ -3,8 +3,13 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.gpu_instance import Transition
+from forebay.api.parts import Truth
+from forebay.model.quantities import Resources
+from forebay.model.workloads import PodShape
+from forebay.reporting.budget_waits import BudgetWait
 from forebay.reporting.explanations import explain_instance, explain_pod
 from forebay.reporting.next_steps import scheduler_name
 from tests.unit.reporting.objects import NOW, S, before, cluster_view, event, pod, pool, record, running
@@ -115,3 +120,91 @@ def test_an_idle_instance_shows_when_it_is_powered_off():
 
 def test_an_instance_with_pods_on_its_node_stays():
     assert next_of_instance(record(), pods=[running()]) == "m1 stays while pods run on it (now 1: team/train)."
+
+
+def test_a_pod_whose_machines_all_leave_is_told_why_it_waits_and_not_about_them():
+    leaving = [record("m1", S.TERMINATING), record("m2", S.GONE), record("m3", S.DRAINING)]
+
+    assert next_of(pod(), *leaving, events=[event("Too large.")]) == "NoOfferFits (30s ago): Too large."
+
+
+def test_of_several_machines_the_newest_says_what_comes_next():
+    older, newer = record("m1", S.READY), record("m2", S.LAUNCHED, deadline=NOW + timedelta(minutes=1))
+
+    assert next_of(pod(), older, newer).startswith("m2 must be")
+
+
+def test_a_budget_that_holds_a_waiting_pod_comes_before_what_was_told_earlier():
+    waits = {"uid-train": BudgetWait(standing=("GPUWorkloadBudget q: full.",), sentence="Room at 13:00.")}
+
+    assert next_of(pod(capacity="NoOfferFits: none."), budget_waits=waits) == "Room at 13:00."
+    held = next_of(pod(), budget_waits=waits, operator_running=False)
+    assert held.startswith("Room at 13:00. No operator is running")
+    explained = explain_pod(pod(unschedulable_message=None), cluster_view(budget_waits=waits), [])
+    assert explained.answer.endswith("for 2m. GPUWorkloadBudget q: full.")
+
+
+GATED = pod(gates=("forebay.dev/budget",))
+
+
+@pytest.mark.parametrize(
+    ("wait", "told", "expected"),
+    [
+        (BudgetWait(standing=(), sentence="Room at 13:00."), [event("Full.")], "Room at 13:00."),
+        (None, [event("Full.", "HeldByBudget")], "HeldByBudget (30s ago): Full."),
+        (BudgetWait(standing=(), unknown_because="no ledger"), [event("Full.", "Held")], "Held (30s ago): Full."),
+        (BudgetWait(standing=(), unknown_because="no ledger"), [], "have room. When is unknown: no ledger."),
+        (BudgetWait(standing=()), [event("Full.")], "The pod's budgets have room: the operator removes the gate"),
+    ],
+    ids=["known", "only told", "unknown but told", "unknown", "room by now"],
+)
+def test_a_gated_pod_is_told_when_its_budgets_have_room(wait, told, expected):
+    waits = {} if wait is None else {"uid-train": wait}
+
+    assert expected in next_of(GATED, events=told, budget_waits=waits)
+    assert next_of(GATED, events=told, budget_waits=waits, operator_running=False).startswith("No operator is running")
+
+
+def test_another_scheduler_is_called_by_its_own_name():
+    mine = pod(shape=PodShape(requests=Resources({"nvidia.com/gpu": 1, "pods": 1}), scheduler_name="volcano"))
+
+    assert scheduler_name(mine) == "volcano"
+
+
+def test_a_launch_that_waits_shows_until_when():
+    later = record(state=S.REQUESTED, not_before=NOW + timedelta(seconds=90))
+    past = record(state=S.REQUESTED, not_before=before(seconds=1))
+
+    assert next_of_instance(later) == "Forebay calls webhook to power on m1 at 12:01:30 UTC (in 90s)."
+    assert next_of_instance(past) == "Forebay calls webhook to power on m1 now."
+
+
+def test_a_deadline_that_has_passed_says_how_long_ago():
+    assert "by 11:59:00 UTC (60s ago)" in next_of_instance(record(state=S.LAUNCHED, deadline=before(minutes=1)))
+
+
+def test_a_machine_that_boots_for_nobody_shows_when_it_goes():
+    unneeded = record(state=S.LAUNCHED, idle_since=before(minutes=1), deadline=NOW + timedelta(minutes=4))
+
+    assert next_of_instance(unneeded).startswith("m1 boots for nobody. Forebay powers off m1 at 12:04:00 UTC")
+
+
+def test_a_ready_machine_without_gpu_pods_shows_who_is_evicted_first_and_why_it_stays_till_then():
+    cpu_only = running("web", shape=PodShape(requests=Resources({"cpu": 100, "pods": 1})))
+    idle = record(idle_since=before(minutes=1))
+
+    assert next_of_instance(idle, pods=[cpu_only]).startswith(
+        "m1 has been idle for 60s but for pods without a GPU, which are evicted first (team/web). Forebay powers off"
+    )
+    assert next_of_instance(record()) == "m1 stays while it is needed."
+    (condition,) = idle.status.conditions
+    needed = record(conditions=(replace(condition, status=Truth.FALSE, message="Kept for team/next."),))
+    assert next_of_instance(needed) == "Kept for team/next."
+
+
+def test_a_machine_due_this_very_second_goes_as_soon_as_budgets_allow():
+    assert "as soon as disruption budgets" in next_of_instance(record(idle_since=before(minutes=5)))
+
+
+def test_a_machine_that_is_gone_needs_no_operator():
+    assert next_of_instance(record(state=S.GONE), operator_running=False).startswith("Nothing. m1 is gone")

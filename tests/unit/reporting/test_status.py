@@ -7,8 +7,11 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
+from forebay.budgets.bill_keys import BillKey, Cost
+from forebay.model.quantities import Usd, UsdPerHour
+from forebay.model.workloads import Phase
 from forebay.reporting.cluster_view import EventLine, Leader, cluster_now
-from forebay.reporting.status import ViewAge, leader_text, spend_text, status_fields, view_age_text
+from forebay.reporting.status import ViewAge, bill, leader_text, spend_text, status_fields, view_age_text
 from tests.unit.reporting.objects import NOW, S, before, node, pod, pool, record, running
 
 
@@ -118,3 +121,52 @@ def test_a_pod_waits_since_the_scheduler_said_so_or_since_it_was_created():
     found = fields(waiting=[refused, untried])
 
     assert [each.since for each in found["waiting"]] == [before(hours=1), untried.created]
+
+
+def test_a_pod_without_any_reason_says_that_the_scheduler_gave_none():
+    found = fields(waiting=[pod("a", unschedulable_message=None)])
+
+    assert found["waiting"][0].reason == "Unschedulable: kube-scheduler gave no message"
+
+
+def test_a_deadline_that_has_passed_is_not_announced():
+    found = fields(waiting=[pod("a")], records=[record("m2", S.LAUNCHED, pods=("x", "a"), deadline=NOW)])
+
+    assert found["waiting"][0].reason == "CapacityLaunching: GPUInstance m2 is Launched."
+
+
+def test_pods_that_ended_request_nothing_and_the_last_event_of_a_pod_counts():
+    done = running("done", gpus=2)
+    done = replace(done, phase=Phase.SUCCEEDED)
+    told = [
+        EventLine(about="team/b", at=NOW, type="Warning", reason="NoOfferFits", note=note) for note in ("Old.", "New.")
+    ]
+
+    found = fields(pods=[done, running(gpus=1)], waiting=[pod("b")], events=told)
+
+    assert (found["gpus_requested"], found["pods"]) == (1, 2)
+    assert found["waiting"][0].reason == "NoOfferFits: New."
+
+
+def test_one_machine_is_one_and_without_a_start_there_is_no_since():
+    found = fields(records=[record(state=S.REQUESTED, billed_from=None)])["spend"]
+
+    assert spend_text(found) == "$0.00/h now; $0.00 for 1 GPUInstance"
+
+
+def test_the_bill_has_the_largest_cost_first_and_nothing_that_cost_nothing():
+    def cost(dollars, rate="0"):
+        return Cost(amount=Usd(dollars), rate=UsdPerHour(rate))
+
+    keys = [BillKey("team", "", name) for name in ("small", "large", "free", "begins")]
+    rows = bill(dict(zip(keys, [cost("1"), cost("2"), cost("0"), cost("0", "3")], strict=True)))
+
+    assert [(each.node_class, each.spent, each.hourly) for each in rows] == [
+        ("large", "2.000000", "0"),
+        ("small", "1.000000", "0"),
+        ("begins", "0.000000", "3"),
+    ]
+
+
+def test_nothing_read_has_no_age():
+    assert view_age_text([]) == "at most 0 s ()"
