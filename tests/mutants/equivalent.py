@@ -62,6 +62,14 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "index in ineligible or index in too_small -> index in ineligible and index in too_small",
     ): "saves work: `fits` looks at what was found to be too small again",
     (
+        "forebay/demand/best_fit.py",
+        "without `search.too_small.add(index)`",
+    ): "saves work: `has_room` is asked again instead",
+    (
+        "forebay/demand/free_capacity.py",
+        "without `_EARLIEST`",
+    ): "for the type checker: every object of an API server has a creation time",
+    (
         "forebay/demand/startup_taint.py",
         "without `self.anti_affinity or has_anti_affinity(pod)`",
     ): "saves work: without any anti-affinity none is violated",
