@@ -90,6 +90,14 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "sorted -> list",
         "sorted((cap.resources or {}).items()),",
     ): "caps that differ only in the order of their resources are equal",
+    (
+        "forebay/reporting/machines.py",
+        "amount < 0 -> amount <= 0",
+    ): "0 has no millionths, so no sign either",
+    (
+        "forebay/reporting/machines.py",
+        "without `status.billed_from is None`",
+    ): "for the type checker: what was never billed has no bill",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
     ("forebay/budgets/ledger/profile.py", "2 -> 3"): "saves work: ends are counted from either side",
     (
