@@ -50,6 +50,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     ): "saves work: other gangs are counted and not returned",
     ("forebay/kube/pods.py", "4096 -> 4097"): "entries of a cache",
     (
+        "forebay/lifecycle/orphans.py",
+        "10 -> 11",
+        'digest = hashlib.sha256(f"{provider}\\n{instance}\\n{earlier}".encode()).hexdigest()[:10]',
+    ): "digits of a digest: any number near it does",
+    (
         "forebay/lifecycle/presence.py",
         "len(_INDEXES) >= _MAX_INDEXES -> len(_INDEXES) > _MAX_INDEXES",
     ): "entries of a cache",
