@@ -4,20 +4,16 @@ import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from forebay.embedded.api.kinds import CRD_KIND, POD_KIND
-from forebay.embedded.server import EmbeddedCluster
+from forebay.embedded.api.kinds import CRD_KIND
 from forebay.engine.apply.applier import ApplyResult
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.counts import Counts
 from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
 from forebay.engine.sources.sources import Sources
-from forebay.engine.views import watching
-from forebay.install.crds import custom_resource_definitions
-from forebay.kube.client import Client
 from forebay.net.clock import now
-from forebay.net.in_process import InProcess
 from forebay.reconcile.snapshot import OperatorRules
+from tests.engine.views_world import watched_cluster
 
 TIMING = LoopTiming(resync=30.0, retry=2.0, shortest=0.2)
 
@@ -35,8 +31,9 @@ class Applied:
 
 
 class Looped:
-    def __init__(self, cluster, views):
-        self.store, self.applied, self.counts, self.breaks = cluster.store, Applied(), Counts(), None
+    def __init__(self, watched):
+        self.watched, self.applied, self.counts, self.breaks = watched, Applied(), Counts(), None
+        views = watched.views
         sources = Sources(views.wake.set, now)
         observer = Observer(
             views,
@@ -48,7 +45,6 @@ class Looped:
             clock=now,
             budget_accounting=None,
         )
-        self.views = views
         self.loop = Loop(
             views=views,
             observer=observer,
@@ -63,23 +59,11 @@ class Looped:
         if self.breaks is not None:
             raise self.breaks
 
-    def pod(self, name):
-        container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
-        metadata = {"name": name, "namespace": "default"}
-        self.store.create(POD_KIND, {"metadata": metadata, "spec": {"containers": [container]}})
-
 
 @asynccontextmanager
 async def looped():
-    async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:
-        for definition in custom_resource_definitions():
-            cluster.store.create(CRD_KIND, definition)
-        client = Client(InProcess(cluster.handler), "http://embedded")
-        async with watching(client.transport, "http://embedded", clock=now) as views:
-            made = Looped(cluster, views)
-            for informer in views.informers:
-                await informer.wait_synced()
-            yield made
+    async with watched_cluster() as watched:
+        yield Looped(watched)
 
 
 async def test_an_idle_loop_ticks_again_after_the_resync_and_after_a_failure_sooner():
@@ -115,7 +99,7 @@ async def test_changes_wake_the_loop_a_burst_is_one_tick_and_what_they_waited_is
         before = len(it.applied.rounds)
         assert before <= 2, "nothing happens, so nothing is done"
         for number in range(5):
-            it.pod(f"p{number}")
+            it.watched.pod(f"p{number}")
             await asyncio.sleep(0.01)
         await asyncio.sleep(1)
         assert 1 <= len(it.applied.rounds) - before <= 3
@@ -128,8 +112,8 @@ async def test_changes_wake_the_loop_a_burst_is_one_tick_and_what_they_waited_is
 
 async def test_a_loop_whose_views_are_not_current_decides_nothing():
     async with looped() as it:
-        it.store.delete(CRD_KIND, None, "gpuinstances.forebay.dev")
+        it.watched.store.delete(CRD_KIND, None, "gpuinstances.forebay.dev")
         await asyncio.sleep(timedelta(minutes=10).total_seconds())
-        assert it.views.error() is not None
+        assert it.watched.views.error() is not None
         assert await it.loop.reconcile() == TIMING.retry
         assert it.counts.ticks == 0

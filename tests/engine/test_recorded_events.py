@@ -4,27 +4,22 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from forebay.api.parts import Condition, Truth
-from forebay.embedded.api.kinds import CRD_KIND, EVENT_KIND, POD_KIND
+from forebay.embedded.api.kinds import EVENT_KIND
 from forebay.embedded.controllers.nodes import register_node
-from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.apply.events import Events
-from forebay.engine.views import watching
-from forebay.install.crds import custom_resource_definitions
-from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
 from forebay.kube.types import ObjectReference
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner
-from forebay.net.clock import now
-from forebay.net.in_process import InProcess
 from forebay.reconcile.decisions import OwnerEvent, PodEvent, UnreadableInstance
+from tests.engine.views_world import watched_cluster
 from tests.unit.demand.builders import NOW, pod, record
 
 
 class Recorded:
-    def __init__(self, cluster, recorder, views):
-        self.store, self.events, self.views = cluster.store, Events(recorder, views), views
+    def __init__(self, watched, recorder):
+        self.watched, self.store, self.events = watched, watched.store, Events(recorder, watched.views)
 
     async def told(self):
         """Object, type and text of the events so far, counted."""
@@ -35,25 +30,13 @@ class Recorded:
         ]
 
     def pod(self, name, **spec):
-        container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
-        metadata = {"name": name, "namespace": "default"}
-        made = self.store.create(POD_KIND, {"metadata": metadata, "spec": {"containers": [container], **spec}})
-        return pod(name, uid=made["metadata"]["uid"])
+        return pod(name, uid=self.watched.pod(name, **spec)["uid"])
 
 
 @asynccontextmanager
 async def recorded():
-    async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:
-        for definition in custom_resource_definitions():
-            cluster.store.create(CRD_KIND, definition)
-        client = Client(InProcess(cluster.handler), "http://embedded")
-        async with (
-            watching(client.transport, "http://embedded", clock=now) as views,
-            EventRecorder(client, instance="one") as recorder,
-        ):
-            for informer in views.informers:
-                await informer.wait_synced()
-            yield Recorded(cluster, recorder, views)
+    async with watched_cluster() as watched, EventRecorder(watched.client, instance="one") as recorder:
+        yield Recorded(watched, recorder)
 
 
 async def test_a_pod_is_told_a_new_reason_at_once_a_new_sentence_later_and_the_same_again_before_it_expires():

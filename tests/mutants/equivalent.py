@@ -55,6 +55,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         'digest = hashlib.sha256(f"{provider}\\n{instance}\\n{earlier}".encode()).hexdigest()[:10]',
     ): "digits of a digest: any number near it does",
     (
+        "forebay/lifecycle/termination.py",
+        "without `node is not None`",
+        'sign = f"node {node.name} is still Ready" if still_on and node is not None else "it is still listed"',
+    ): "for the type checker: what is still on by its node has one",
+    (
         "forebay/lifecycle/presence.py",
         "len(_INDEXES) >= _MAX_INDEXES -> len(_INDEXES) > _MAX_INDEXES",
     ): "entries of a cache",
