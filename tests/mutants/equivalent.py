@@ -50,6 +50,16 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     ): "saves work: other gangs are counted and not returned",
     ("forebay/kube/pods.py", "4096 -> 4097"): "entries of a cache",
     (
+        "forebay/lifecycle/orphans.py",
+        "10 -> 11",
+        'digest = hashlib.sha256(f"{provider}\\n{instance}\\n{earlier}".encode()).hexdigest()[:10]',
+    ): "digits of a digest: any number near it does",
+    (
+        "forebay/lifecycle/termination.py",
+        "without `node is not None`",
+        'sign = f"node {node.name} is still Ready" if still_on and node is not None else "it is still listed"',
+    ): "for the type checker: what is still on by its node has one",
+    (
         "forebay/lifecycle/presence.py",
         "len(_INDEXES) >= _MAX_INDEXES -> len(_INDEXES) > _MAX_INDEXES",
     ): "entries of a cache",
@@ -61,6 +71,14 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "forebay/demand/best_fit.py",
         "index in ineligible or index in too_small -> index in ineligible and index in too_small",
     ): "saves work: `fits` looks at what was found to be too small again",
+    (
+        "forebay/demand/best_fit.py",
+        "without `search.too_small.add(index)`",
+    ): "saves work: `has_room` is asked again instead",
+    (
+        "forebay/demand/free_capacity.py",
+        "without `_EARLIEST`",
+    ): "for the type checker: every object of an API server has a creation time",
     (
         "forebay/demand/startup_taint.py",
         "without `self.anti_affinity or has_anti_affinity(pod)`",
@@ -82,6 +100,14 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "sorted -> list",
         "sorted((cap.resources or {}).items()),",
     ): "caps that differ only in the order of their resources are equal",
+    (
+        "forebay/reporting/machines.py",
+        "amount < 0 -> amount <= 0",
+    ): "0 has no millionths, so no sign either",
+    (
+        "forebay/reporting/machines.py",
+        "without `status.billed_from is None`",
+    ): "for the type checker: what was never billed has no bill",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
     ("forebay/budgets/ledger/profile.py", "2 -> 3"): "saves work: ends are counted from either side",
     (

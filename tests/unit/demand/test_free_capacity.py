@@ -187,3 +187,21 @@ def test_configured_gpu_resources_count_in_place_of_whole_gpus():
     assert free_nodes(named(sliced), {}, gpu_resources={"amd.com/gpu"}) == ()
     assert only(free_nodes(named(sliced), {})).free.amount(mig) == 7
     assert only(free_nodes(named(sliced), {}, gpu_resources={mig})).free.amount(mig) == 7
+
+
+def test_a_ready_machine_without_a_node_object_has_no_room():
+    assert free_nodes({}, {}, [record(state=State.READY)]) == ()
+
+
+def test_a_launching_node_has_the_taints_of_its_plan_with_their_values():
+    taints = (
+        PlannedTaint(key="dedicated", value="ml", effect=TaintEffect.NO_SCHEDULE),
+        PlannedTaint(key="bare", effect=TaintEffect.NO_SCHEDULE),
+    )
+    free = only(free_nodes({}, {}, [record(state=State.LAUNCHED, planned={"taints": taints})]))
+    assert free.node.taints == (Taint("dedicated", "ml"), Taint("bare", ""))
+
+
+def test_pods_that_preempt_and_are_bound_already_keep_no_room_twice():
+    bound = pod("big", 6, nominated_node="n1", node="n1")
+    assert only(free_nodes(named(node(gpus=8)), {}, preempting=[bound, pod("plain", 4)])).free.amount(GPU) == 8

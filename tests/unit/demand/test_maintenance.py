@@ -3,8 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.demand.maintenance import held_by_people, keeps_machine, maintenance, must_stay, waits_for_its_node
+from forebay.api.names import CORDONED_ANNOTATION
+from forebay.demand.maintenance import (
+    held_by_people,
+    keeps_machine,
+    maintenance,
+    may_be_moved,
+    must_stay,
+    waits_for_its_node,
+)
 from forebay.model.requirements import Toleration
+from forebay.model.workloads import Owner
 from tests.unit.demand.builders import node, record, running, shape
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -85,3 +94,41 @@ def test_people_hold_a_machine_by_a_mark_and_where_its_delivery_says_so_by_a_cor
 
 def test_a_long_reason_for_maintenance_is_cut():
     assert maintenance(node(annotations={MARK: "x" * 500})) == f"node n1 has the annotation {MARK}: {'x' * 200}"
+
+
+def test_a_pod_with_claims_may_use_a_gpu_that_it_does_not_request():
+    claims = replace(running(gpus=0), shape=shape(gpus=0, resource_claims=True))
+    assert keeps_machine(claims, None)
+    assert not keeps_machine(running(gpus=0), None)
+
+
+@pytest.mark.parametrize(
+    ("moved", "may"),
+    [
+        (running(owner=Owner("ReplicaSet", "web", "u")), True),
+        (running(owner=Owner("Job", "train", "u")), False),
+        (running(), False),
+        (running(owner=Owner("ReplicaSet", "web", "u"), annotations={"forebay.dev/do-not-disrupt": "true"}), False),
+    ],
+    ids=["comes back", "begins anew", "would be gone", "must stay"],
+)
+def test_only_a_pod_that_its_controller_creates_again_without_a_loss_is_moved(moved, may):
+    assert may_be_moved(moved) is may
+
+
+@pytest.mark.parametrize("key", ["forebay.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt"])
+def test_people_hold_a_machine_by_annotations_of_its_record_or_its_node(key):
+    marked = replace(record(), metadata=replace(record().metadata, annotations={key: "true"}))
+    assert held_by_people(marked, node(), held_by_cordon=False) == f"GPUInstance n1 has the annotation {key}"
+    held = held_by_people(record(), node(annotations={key: "true"}), held_by_cordon=False)
+    assert held == f"node n1 has the annotation {key}"
+    in_maintenance = replace(record(), metadata=replace(record().metadata, annotations={MARK: "fans"}))
+    assert (
+        held_by_people(in_maintenance, None, held_by_cordon=False) == f"GPUInstance n1 has the annotation {MARK}: fans"
+    )
+
+
+def test_our_own_cordon_is_no_maintenance():
+    ours = node(unschedulable=True, annotations={CORDONED_ANNOTATION: "2026-01-01T00:00:00Z"})
+    assert maintenance(ours) is None
+    assert maintenance(None) is None

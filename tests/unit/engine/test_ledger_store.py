@@ -153,3 +153,28 @@ async def test_a_ledger_goes_with_its_budget():
         await store.delete_all(HOURS)
         assert [_labels(each)["forebay.dev/budget-uid"] for each in stored(found)] == [OTHER]
         assert store.stored_keys() == (LedgerKey(OTHER, Unit.GPU_HOURS),)
+
+
+async def test_a_budget_of_the_same_name_goes_on_with_the_ledger_of_the_deleted_one_unless_it_is_reset():
+    async with cluster() as found:
+        await save(store_of(found), HOURS, ledger())
+        await save(store_of(found), LedgerKey(OTHER, Unit.BILL), ledger(OTHER))
+        store = store_of(found)
+        await store.load()
+
+        assert store.uid_for(ABOUT, "new", reset=False) == UID, "not that of the bill, written later"
+        assert store.uid_for(ABOUT, "new", reset=True) == "new"
+        assert store.uid_for(("team", "other"), "new", reset=False) == "new"
+        assert store.uid_for(ABOUT, OTHER, reset=False) == OTHER, "its own is stored"
+        assert store.subject(HOURS) == ABOUT
+        assert store.subject(LedgerKey(OTHER, Unit.BILL)) is None
+
+
+async def test_the_ledger_that_was_written_last_is_gone_on_with():
+    async with cluster() as found:
+        await save(store_of(found), LedgerKey(OTHER, Unit.GPU_HOURS), ledger(OTHER))
+        await save(store_of(found), HOURS, ledger())
+        store = store_of(found)
+        await store.load()
+
+        assert store.uid_for(ABOUT, "new", reset=False) == UID

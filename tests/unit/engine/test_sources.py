@@ -222,3 +222,11 @@ async def test_a_refused_key_is_not_tried_more_often():
     await asyncio.sleep(2)
     assert sources.states()["", "webhook"].offers == (offer(),)
     await sources.close()
+
+
+async def test_an_outage_is_one_line_of_the_log_however_long_it_lasts(capsys):
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(Scripted(listings=[Unavailable("The API is away.")] * 50))])
+    await asyncio.sleep(300)
+    assert capsys.readouterr().out.count("The API is away.") == 1
+    await sources.close()

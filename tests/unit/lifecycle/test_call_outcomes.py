@@ -144,6 +144,8 @@ def test_an_instance_that_no_listing_has_shown_may_be_too_new_for_its_provider_t
     assert termination_failed(fresh, gone, NOW + seconds(120), rented).termination_accepted_at is not None
     known = record(S.TERMINATING, listed_at=NOW)
     assert termination_failed(known, gone, NOW + seconds(5), rented).termination_accepted_at is not None
+    never = record(S.TERMINATING, because=R.LAUNCH_FAILED, billed_from=None)
+    assert termination_failed(never, gone, NOW + seconds(5), rented).termination_accepted_at is not None
 
 
 @pytest.mark.parametrize(("attempt", "left"), [(None, None), (1, None), (3, 2)])

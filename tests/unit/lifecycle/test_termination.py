@@ -127,6 +127,8 @@ def test_pods_that_come_back_after_each_eviction_end_with_a_rented_machine():
     def seen(of, *created):
         return facts(of, node=there, pods=tuple(replace(pod(f"web-{at}"), created=NOW + seconds(at)) for at in created))
 
+    early = next_step(seen(draining, 3, 4), NOW + minutes(30))
+    assert [each.name for each in early.evict] == ["web-3"], "the scheduler may have bound it before the cordon"
     assert isinstance(next_step(seen(draining, 299), NOW + minutes(30)), Drain), "evictions of it may be blocked"
     assert isinstance(next_step(seen(draining, 299, 600), NOW + minutes(30)), Drain)
     step = next_step(seen(draining, 301, 302), NOW + minutes(6))

@@ -79,3 +79,5 @@ def test_a_machine_that_no_end_was_accepted_for_is_taken_back_only_for_a_pod_tha
     cordon = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
     assert Box(ending.made, taints=(cordon,)).is_back(pod("waits"))
     assert not Box(ending.made, taints=(cordon, Taint("team", "b", "NoSchedule"))).is_back(pod("waits"))
+    accepted = record(S.TERMINATING, owned=True, since=asked, termination_attempts=1, termination_accepted_at=asked)
+    assert not Box(accepted).is_back(pod("waits")), "its power is going off"

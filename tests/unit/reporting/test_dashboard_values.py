@@ -250,3 +250,12 @@ def test_a_decision_with_a_reason_and_no_sentence_is_not_a_line():
 
     assert decision_line(Odd(Reason.NO_OFFER_FITS, None), NOW) is None
     assert decision_line(Odd("because", "A sentence."), NOW) is None
+
+
+def test_a_waiting_pod_in_the_list_shows_the_machine_that_launches_for_it():
+    launching = record("m2", S.LAUNCHED, pods=("x", "new"))
+    seen = observed(pending=(pod("new"), pod("other")), records=(launching,))
+
+    shown = {each.pod: each.reason for each in waiting_page(seen).rows}
+    assert shown["team/new"] == "CapacityLaunching: GPUInstance m2 is Launched."
+    assert shown["team/other"].startswith("Unschedulable: ")
