@@ -12,6 +12,13 @@ from forebay.model.sources import Capabilities, Instance, Listing
 UNHEALTHY_AFTER: Final = timedelta(minutes=5)
 
 
+def missing(listings: int, provider: str) -> str:
+    """`missing from 2 consecutive listings of lambda`; with none, that a listing shows the instance."""
+    if not listings:
+        return f"in the latest listing of {provider}"
+    return f"missing from {'1 listing' if listings == 1 else f'{listings} consecutive listings'} of {provider}"
+
+
 class DeliveryWords(NamedTuple):
     """How sentences tell what happens to it."""
 
@@ -114,7 +121,7 @@ class DeliveryPolicy:
 
     def proof(self, record: GPUInstance, listings: int) -> str:
         """What has to be seen before it counts as gone."""
-        return f"it is missing from {listings} consecutive listings of {record.spec.provider}"
+        return f"it is {missing(listings, record.spec.provider)}"
 
     # What holds or uses it, and how does it leave?
 
