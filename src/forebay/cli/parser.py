@@ -82,7 +82,7 @@ def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
             add_watch_option(subparser)
         if command.uses_settings:
             _add_settings(subparser, command.name)
-        subparser.set_defaults(command=command)
+        subparser.set_defaults(command=command, parser=subparser)
 
 
 def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
@@ -105,8 +105,11 @@ def parse(
     commands: tuple[Command, ...], argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[Command, argparse.Namespace, Settings]:
     """The command to run, its options and its settings. On a usage error argparse ends the process with code 2."""
-    arguments = build(commands).parse_args(argv)
+    arguments, unknown = build(commands).parse_known_args(argv)
     command: Command = arguments.command
+    if unknown:
+        # By the parser of the command, which knows where to read on.
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     prefix = "setting_"
     options = {key.removeprefix(prefix): value for key, value in vars(arguments).items() if key.startswith(prefix)}
     try:

@@ -144,6 +144,8 @@ def test_a_slip_of_the_finger_is_answered_with_what_was_meant():
     assert "there is no command 'statsu'; did you mean status?" in forebay("statsu").stderr
     assert "forebay status: -o/--output is 'xml'; give one of text, json, yaml" in forebay("status", "-o", "xml").stderr
     assert "forebay explain: give KIND/NAME\n" in forebay("explain").stderr
+    unknown = "forebay status: unrecognized arguments: --bogus\nOptions and examples: forebay status --help\n"
+    assert forebay("status", "--bogus").stderr == unknown
 
 
 def test_the_version_of_the_command_is_told_without_a_cluster(tmp_path):

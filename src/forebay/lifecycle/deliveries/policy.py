@@ -5,6 +5,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.values import duration
+from forebay.model.counts import counted
 from forebay.model.nodes import Node
 from forebay.model.sources import Capabilities, Instance, Listing
 
@@ -16,7 +17,7 @@ def missing(listings: int, provider: str) -> str:
     """`missing from 2 consecutive listings of lambda`; with none, that a listing shows the instance."""
     if not listings:
         return f"in the latest listing of {provider}"
-    return f"missing from {'1 listing' if listings == 1 else f'{listings} consecutive listings'} of {provider}"
+    return f"missing from {counted(listings, 'listing', 'consecutive listings')} of {provider}"
 
 
 class DeliveryWords(NamedTuple):
