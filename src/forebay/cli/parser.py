@@ -33,6 +33,8 @@ class Command:
     commands: tuple["Command", ...] = ()
     #: Whether the command takes the settings. Commands that need no cluster do not.
     uses_settings: bool = True
+    #: Raises `SettingsError` for settings that mean nothing to the command.
+    check: Callable[[Settings], None] = lambda _: None
     #: Whether `--watch` shows its output again and again.
     watchable: bool = False
 
@@ -114,6 +116,17 @@ def parse(
     options = {key.removeprefix(prefix): value for key, value in vars(arguments).items() if key.startswith(prefix)}
     try:
         settings = read_settings(options, environment) if command.uses_settings else Settings()
+        command.check(settings)
     except SettingsError as error:
-        raise UserError(str(error)) from error
+        raise UserError(_all_problems(error, command)) from error
     return command, arguments, settings
+
+
+def _all_problems(error: SettingsError, command: Command) -> str:
+    """Also those of the other settings: whoever mends the first would only meet the next."""
+    try:
+        if error.others is not None:
+            command.check(error.others)
+    except SettingsError as more:
+        return f"{error} {more}"
+    return str(error)
