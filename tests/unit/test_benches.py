@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 HELP = ("--help",)
 #: The smallest of each. Those with --help alone need a control plane or a peer, or have no smaller size.
@@ -48,6 +50,7 @@ for name, options in starts.items():
 """
 
 
+@pytest.mark.timeout(600)
 def test_every_benchmark_starts():
     scripts = {each.stem for each in BENCH.glob("*.py") if "\nif __name__ ==" in each.read_text()}
     assert scripts == STARTS.keys() | IMPORTED, "each benchmark has a line in the table above, and no other"
