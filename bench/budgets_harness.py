@@ -28,7 +28,7 @@ from forebay.install.admission_policies import admission_policies
 from forebay.kube.pods import PODS
 from forebay.model.quantities import GpuHours
 from forebay.simulate.power import Powered
-from on_the_rig import FOREBAY, Administrator, BenchCluster, OperatorProcess, World, bench_cluster, create, node
+from on_the_rig import FOREBAY, Administrator, BenchCluster, OperatorProcess, bench_cluster, node
 from tests.rig import RigFailed
 from tests.rig.parts import PLAY
 
@@ -272,13 +272,7 @@ async def stage(load: Load, *, accounting: str = "Observed", lease: float | None
         world.rig.call(
             "POST", f"{FOREBAY}/namespaces/{NAMESPACE}/gpuworkloadbudgets", new_budget(accounting=accounting)
         )
-        home = World(world.rig)
-        create(world.rig, {"kind": "Namespace", "metadata": {"name": home.home}})
-        home.grant("bench-operator")
-        kubeconfig = world.rig.kubeconfig_for("bench-operator")
-        operator = OperatorProcess(world.rig, "bench-operator", kubeconfig, home.home, lease=lease)
-        operator.start()
-        stack.callback(operator.stop)
+        operator = stack.enter_context(world.operator({}, lease))
         made = Stage(world, operator, Kubelet(world, delete=load.deleted), load)
         stack.callback(made.close)
         await made.leads()

@@ -27,7 +27,6 @@ __all__ = [
     "BenchCluster",
     "OperatorProcess",
     "Part",
-    "World",
     "bench_cluster",
     "create",
     "gpu_pod",
@@ -85,13 +84,13 @@ class BenchCluster:
         return sum(pod.node is not None for pod in self.pods.values())
 
     @contextmanager
-    def operator(self, environment: Mapping[str, str]) -> Iterator[OperatorProcess]:
-        """`forebay run` under its generated roles. Killed at the end."""
+    def operator(self, environment: Mapping[str, str], lease: float | None = None) -> Iterator[OperatorProcess]:
+        """`forebay run` under its generated roles. Killed at the end. `lease`: seconds, where others than usual."""
         world = World(self.rig)
         create(self.rig, {"kind": "Namespace", "metadata": {"name": world.home}})
         world.grant("bench-operator")
         kubeconfig = self.rig.kubeconfig_for("bench-operator")
-        process = OperatorProcess(self.rig, "bench-operator", kubeconfig, world.home, environment)
+        process = OperatorProcess(self.rig, "bench-operator", kubeconfig, world.home, environment, lease=lease)
         process.start()
         try:
             yield process

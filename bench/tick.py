@@ -182,7 +182,7 @@ async def measure(cluster: EmbeddedCluster, names: list[str]) -> dict[str, float
         store = cluster.store
 
         async def heartbeat(turn: int) -> None:
-            seen = store.get(kinds.NODE_KIND, None, names[turn])
+            seen = store.get(kinds.NODE_KIND, None, names[turn % len(names)])
             [said] = seen["status"]["conditions"]
             said = {**said, "lastHeartbeatTime": store.timestamp(), "message": f"heartbeat {turn}"}
             status = {**seen["status"], "conditions": [said]}

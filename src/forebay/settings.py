@@ -14,6 +14,11 @@ from msgspec import Meta
 class SettingsError(ValueError):
     """A setting has an invalid value. The text names the option or variable that it came from."""
 
+    def __init__(self, text: str, others: "Settings | None" = None) -> None:
+        super().__init__(text)
+        #: The settings without those that the text names, in which there may be more to mend.
+        self.others = others
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings that a user can choose."""
@@ -234,11 +239,12 @@ def read_settings(options: Mapping[str, str | None], environment: Mapping[str, s
             values[setting.name], sources[setting.name] = given, setting.option
         elif environment.get(setting.variable):
             values[setting.name], sources[setting.name] = environment[setting.variable], setting.variable
-    problems = [
-        f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}."
-        for setting in all_settings()
-        if (value := values.get(setting.name)) is not None and setting.choices and value not in setting.choices
-    ]
+    problems = []
+    for setting in all_settings():
+        if setting.choices and setting.name in values and values[setting.name] not in setting.choices:
+            given = values.pop(setting.name)
+            problems.append(f"{sources[setting.name]} is {given!r}; it takes one of: {', '.join(setting.choices)}.")
+    found = msgspec.convert(values, Settings, strict=False)
     if problems:
-        raise SettingsError(" ".join(problems))
-    return msgspec.convert(values, Settings, strict=False)
+        raise SettingsError(" ".join(problems), found)
+    return found

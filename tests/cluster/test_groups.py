@@ -21,11 +21,10 @@ from forebay.net.serve import serving
 from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.powered import Administrator
 from tests.cluster.test_rbac import account_of
-from tests.cluster.worlds import FOREBAY, install_definitions
+from tests.cluster.worlds import FOREBAY
 from tests.contract.providers.gcp.server import ComputeEngine, goods
 from tests.contract.providers.gcp.tokens import key_file
-from tests.rig import Rig, RigFailed, Tier
-from tests.rig.plugin import require
+from tests.rig import RigFailed
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(900)]
 
@@ -237,14 +236,6 @@ async def groups_of(rig, scale):
             cloud.stop()
             members.close()
             groups.close()
-
-
-@pytest.fixture(scope="module")
-def whole_rig():
-    require(Tier.CLUSTER)
-    with Rig.start(Tier.CLUSTER) as rig:
-        install_definitions(rig)
-        yield rig
 
 
 async def test_the_published_scenarios_match_to_the_node(whole_rig):

@@ -31,7 +31,6 @@ from tests.cluster.rented import RigKubelets
 from tests.cluster.test_groups import KIND, KwokMembers
 from tests.cluster.test_joining import CSRS, NODES, Machine
 from tests.cluster.test_rbac import ACCOUNT, account_of, use
-from tests.cluster.worlds import install_definitions
 from tests.contract.providers.conformance import kubeadm_registration
 from tests.contract.providers.gcp.server import ComputeEngine, goods
 from tests.contract.providers.lambdalabs.server import LambdaCloud
@@ -41,9 +40,7 @@ from tests.engine.tailnet_world import KEY as TAILNET_KEY
 from tests.engine.test_migrated import POD, SKU
 from tests.engine.test_migrated_deployments import JOB
 from tests.kubelets import key_pem, new_key, pkcs10, signing_request
-from tests.rig import Rig, Tier
 from tests.rig.parts import PLAY
-from tests.rig.plugin import require
 from tests.unit.migrate.predecessor import EXAMPLE
 from tests.unit.migrate.test_budgets_and_provisioners import BUDGET, PROVISIONER
 from tests.unit.migrate.test_deployments_and_values import CONTROLLER
@@ -321,14 +318,6 @@ async def settings_of(users):
     values = yaml.safe_load(await users.migrated(CONTROLLER, "--values"))["settings"]
     dashed = {"".join(f"-{each.lower()}" if each.isupper() else each for each in key): key for key in values}
     return {name: str(values[key]) for name, key in dashed.items()}
-
-
-@pytest.fixture
-def whole_rig():
-    require(Tier.CLUSTER)
-    with Rig.start(Tier.CLUSTER, audit=True) as rig:
-        install_definitions(rig)
-        yield rig
 
 
 async def test_the_readme_examples_of_the_five_predecessors_do_what_their_users_expect(whole_rig, tmp_path):

@@ -6,22 +6,12 @@ from forebay.simulate.power import Powered
 from tests.cluster.impersonation import MERGE, ask
 from tests.cluster.operators import until
 from tests.cluster.powered import gpu_pod, power_api
-from tests.cluster.worlds import FOREBAY, RBAC, create, install_definitions, world
-from tests.rig import Rig, Tier
-from tests.rig.plugin import require
+from tests.cluster.worlds import FOREBAY, RBAC, create, world
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
 
 TENANT = "mallory"
 TRUSTED = {"node-role.kubernetes.io/control-plane": "", "node-restriction.kubernetes.io/trusted": "yes"}
-
-
-@pytest.fixture
-def whole_rig():
-    require(Tier.CLUSTER)
-    with Rig.start(Tier.CLUSTER) as rig:
-        install_definitions(rig)
-        yield rig
 
 
 def let_in(rig, namespace):

@@ -18,16 +18,14 @@ from forebay.kube.pods import PODS
 from tests.cluster.operators import until, until_progress_ends
 from tests.cluster.powered import Administrator, gpu_pod, rig_client
 from tests.cluster.rented import Flaky, rented_clouds
-from tests.cluster.worlds import FOREBAY, install_definitions, world
+from tests.cluster.worlds import FOREBAY, world
 from tests.contract.providers.crusoe.server import CrusoeCloud
 from tests.contract.providers.crusoe.server import goods as crusoe_goods
 from tests.contract.providers.lambdalabs.harness import skus as lambda_skus
 from tests.contract.providers.lambdalabs.server import LambdaCloud
 from tests.contract.providers.paperspace.harness import skus as paperspace_skus
 from tests.contract.providers.paperspace.server import Paperspace
-from tests.rig import Rig, Tier
 from tests.rig.parts import PLAY
-from tests.rig.plugin import require
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(900)]
 
@@ -51,15 +49,6 @@ FAULTS = 0.2
 STUCK = 200.0
 #: Seconds by which the end of a machine may be noticed late, with the rounding of its bill.
 _SEEN_LATE = 180
-
-
-@pytest.fixture(scope="module")
-def whole_rig():
-    require(Tier.CLUSTER)
-    with Rig.start(Tier.CLUSTER) as rig:
-        sys.stderr.write(f"rig: tier cluster started in {rig.started_in:.1f} s\n")
-        install_definitions(rig)
-        yield rig
 
 
 class Scene:

@@ -16,10 +16,8 @@ from forebay.simulate.power import Powered
 from tests.cluster import audit
 from tests.cluster.operators import leaders_killed, until, until_progress_ends
 from tests.cluster.powered import Administrator, gpu_pod, power_api, rig_client
-from tests.cluster.worlds import FOREBAY, install_definitions, world
-from tests.rig import Rig, Tier
+from tests.cluster.worlds import FOREBAY, world
 from tests.rig.parts import PLAY
-from tests.rig.plugin import require
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(900)]
 
@@ -33,16 +31,6 @@ KILLED_EVERY = 2.0
 MERCY = 10
 #: Seconds in which something must change until all is done.
 STUCK = 90.0
-
-
-@pytest.fixture(scope="module")
-def whole_rig():
-    """A whole control plane of this module's own: every machine and every pod on it is the story's."""
-    require(Tier.CLUSTER)
-    with Rig.start(Tier.CLUSTER, audit=True) as rig:
-        sys.stderr.write(f"rig: tier cluster started in {rig.started_in:.1f} s\n")
-        install_definitions(rig)
-        yield rig
 
 
 class Lab:

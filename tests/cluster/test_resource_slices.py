@@ -7,10 +7,8 @@ import pytest
 from forebay.simulate.power import Powered
 from tests.cluster.operators import until
 from tests.cluster.powered import Administrator, gpu_pod, power_api
-from tests.cluster.worlds import FOREBAY, install_definitions, world
-from tests.rig import Rig, Tier
+from tests.cluster.worlds import FOREBAY, world
 from tests.rig.parts import PLAY
-from tests.rig.plugin import require
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
 
@@ -18,14 +16,6 @@ DRA = "/apis/resource.k8s.io/v1"
 DRIVER = "gpu.example.com"
 #: Seconds; the shortest after which a machine without GPUs would fail.
 BOOT_TIMEOUT = 20
-
-
-@pytest.fixture(scope="module")
-def whole_rig():
-    require(Tier.CLUSTER)
-    with Rig.start(Tier.CLUSTER) as rig:
-        install_definitions(rig)
-        yield rig
 
 
 def device_class():

@@ -44,11 +44,11 @@ async def test_signals_save_the_snapshot_and_change_the_log_level(tmp_path, monk
 
             log.debug("before")
             os.kill(os.getpid(), signal.SIGUSR2)
-            assert (await told("log level changed"))["level"] == "debug"
+            assert (await told("log level changed"))["to"] == "debug"
             log.debug("between")
             captured.entries.clear()
             os.kill(os.getpid(), signal.SIGUSR2)
-            assert (await told("log level changed"))["level"] == "info"
+            assert (await told("log level changed"))["to"] == "info"
             log.debug("after")
             assert [each["event"] for each in captured.entries if each["event"] in {"before", "after"}] == []
         finally:

@@ -56,7 +56,12 @@ def test_everything_that_is_wrong_is_said_at_once():
     wrong = Settings(idle_delay="soon", max_gpu_price="-1", web_address="nowhere", reconcile_interval="0s")
     with pytest.raises(SettingsError) as caught:
         check_settings(wrong)
-    for part in ("--idle-delay", "--max-gpu-price", "'nowhere' is not an address", "--reconcile-interval"):
+    for part in (
+        "--idle-delay",
+        "--max-gpu-price",
+        "--web-address: 'nowhere' is not an address",
+        "--reconcile-interval",
+    ):
         assert part in str(caught.value)
     check_settings(Settings())
 

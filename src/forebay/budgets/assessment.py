@@ -201,13 +201,13 @@ class Assessor:
         if known is None or known[0] != state or at >= known[2]:
             # Smoothed rates change without a change of the ledger, and runs that a fast clock dated into the future
             # begin so: recompute each minute.
-            found = _first(profile, dollars, limits, at, _smoothing(window)), _first(profile, dollars, limits, at, 0)
+            found = _first(profile, dollars, limits, at, smoothing(window)), _first(profile, dollars, limits, at, 0)
             known = self._forecasts[account.key] = (state, found, at + 60 * 10**6)
         smoothed, present = (each if each is None else max(each, at) for each in known[1])
         return smoothed, present
 
 
-def _smoothing(window: int) -> int:
+def smoothing(window: int) -> int:
     """Time over which the rate is averaged for the forecast: an hour, or a tenth of the window if that is less."""
     return min(_SMOOTHING // _MICROSECOND, window // 10)
 

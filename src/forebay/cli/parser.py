@@ -33,6 +33,8 @@ class Command:
     commands: tuple["Command", ...] = ()
     #: Whether the command takes the settings. Commands that need no cluster do not.
     uses_settings: bool = True
+    #: Raises `SettingsError` for settings that mean nothing to the command.
+    check: Callable[[Settings], None] = lambda _: None
     #: Whether `--watch` shows its output again and again.
     watchable: bool = False
 
@@ -82,7 +84,7 @@ def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
             add_watch_option(subparser)
         if command.uses_settings:
             _add_settings(subparser, command.name)
-        subparser.set_defaults(command=command)
+        subparser.set_defaults(command=command, parser=subparser)
 
 
 def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
@@ -105,12 +107,26 @@ def parse(
     commands: tuple[Command, ...], argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[Command, argparse.Namespace, Settings]:
     """The command to run, its options and its settings. On a usage error argparse ends the process with code 2."""
-    arguments = build(commands).parse_args(argv)
+    arguments, unknown = build(commands).parse_known_args(argv)
     command: Command = arguments.command
+    if unknown:
+        # By the parser of the command, which knows where to read on.
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     prefix = "setting_"
     options = {key.removeprefix(prefix): value for key, value in vars(arguments).items() if key.startswith(prefix)}
     try:
         settings = read_settings(options, environment) if command.uses_settings else Settings()
+        command.check(settings)
     except SettingsError as error:
-        raise UserError(str(error)) from error
+        raise UserError(_all_problems(error, command)) from error
     return command, arguments, settings
+
+
+def _all_problems(error: SettingsError, command: Command) -> str:
+    """Also those of the other settings: whoever mends the first would only meet the next."""
+    try:
+        if error.others is not None:
+            command.check(error.others)
+    except SettingsError as more:
+        return f"{error} {more}"
+    return str(error)

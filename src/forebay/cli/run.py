@@ -24,6 +24,12 @@ async def operate(settings: Settings) -> None:
         await operator
 
 
+def check(settings: Settings) -> None:
+    from forebay.wiring.run_settings import check_settings
+
+    check_settings(settings)
+
+
 def run(_arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.net.server_certificate import NoCertificate
 
@@ -44,6 +50,9 @@ COMMAND = Command(
     name="run",
     summary="run the operator",
     description="Run the operator. Several replicas use leader election (a Lease in the operator's namespace):\n"
-    "one acts, the others are standby.",
+    "one acts, the others are standby.\n\n"
+    "Signals: SIGTERM ends it in order; SIGUSR1 saves the last snapshot, without secrets, to a file that the\n"
+    "log names and `forebay plan -f` and `explain -f` read; SIGUSR2 changes the log level to debug, and back.",
+    check=check,
     run=run,
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay.cli.output import print_line
 from forebay.cli.parser import Command, UserError
+from forebay.model.counts import counted
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         **{name: msgspec.json.format(msgspec.json.encode(each)) for name, each in found.items()},
     }
     write_bundle(path, files)
-    print_line(f"{path} has {len(snapshot.pending)} waiting pods and {len(snapshot.records)} GPUInstances.")
+    waiting = counted(len(snapshot.pending), "waiting pod")
+    print_line(f"{path} has {waiting} and {counted(len(snapshot.records), 'GPUInstance')}.")
     print_line(f"Look at it before you send it: tar -xzOf {path}")
     return 0
 

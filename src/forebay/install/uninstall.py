@@ -40,6 +40,7 @@ from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POO
 from forebay.kube.pods import PODS
 from forebay.kube.resources import AnyObject, Resource
 from forebay.kube.types import LEASES, Lease, micro_time
+from forebay.model.counts import counted
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.reconcile.environment_class import Published, is_published
@@ -69,7 +70,7 @@ class MachinesRunning(Exception):
     def __init__(self, records: Sequence[GPUInstance]) -> None:
         names = [each.metadata.name for each in records[:_MAX_NAMED]]
         more = f" and {len(records) - _MAX_NAMED} more" if len(records) > _MAX_NAMED else ""
-        machines = "1 machine" if len(records) == 1 else f"{len(records)} machines"
+        machines = counted(len(records), "machine")
         super().__init__(
             f"{machines} may still be on ({', '.join(names)}{more}), and without Forebay nothing powers "
             f"{'it' if len(records) == 1 else 'them'} off. Delete the GPU pods, then run kubectl delete gpuinstances "

@@ -1,6 +1,7 @@
 """Instances that vanished: the provider no longer lists what a record stands for, though Forebay did not end it."""
 
 from forebay.api.gpu_instance import InstanceState
+from forebay.lifecycle.deliveries.policy import missing
 from forebay.lifecycle.presence import (
     ABSENCES_NEEDED,
     Presence,
@@ -26,10 +27,10 @@ def vanished(ctx: RuleContext, seen: Presence) -> RuleResult:
     provider = ctx.record.spec.provider
     proven = (counted.absences or 0) >= ABSENCES_NEEDED and seen.absent_after(settled)
     if not proven or (node is not None and node.ready):
-        sentence = f"{describe(ctx.record)} is missing from {counted.absences or 0} consecutive listings of {provider}."
+        sentence = f"{describe(ctx.record)} is {missing(counted.absences or 0, provider)}."
         return ctx.write(counted, Reason.VANISHED, sentence)
     sentence = (
-        f"{describe(ctx.record)} has vanished: missing from {ABSENCES_NEEDED} consecutive listings of {provider}. "
+        f"{describe(ctx.record)} has vanished: {missing(ABSENCES_NEEDED, provider)}. "
         f"{ctx.facts.policy.vanished(ctx.record)}"
     )
     # A launch that vanished before it was of use counts as failed: without a cooldown it would be repeated at once.

@@ -10,6 +10,7 @@ from forebay.demand.initialization import has_been_ready, is_initialized
 from forebay.demand.maintenance import cordon_is_ours
 from forebay.lifecycle.call_outcomes import termination_backoff
 from forebay.lifecycle.cordon import cordoned_at
+from forebay.lifecycle.deliveries.policy import missing
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.facts import instance_id
 from forebay.lifecycle.moving import not_worth_moving
@@ -373,8 +374,8 @@ def _check_absence(ctx: RuleContext, seen: Presence) -> RuleResult:
     counted = count_absences(status, seen, after if accepted is not None else counted_from(status, after))
     provider = ctx.record.spec.provider
     if (counted.absences or 0) >= ABSENCES_NEEDED and seen.absent_after(after) and not still_on:
-        return _gone(ctx, counted, f"missing from {ABSENCES_NEEDED} consecutive listings of {provider}")
-    sentence = f"{describe(ctx.record)} is missing from {counted.absences or 0} consecutive listings of {provider}."
+        return _gone(ctx, counted, missing(ABSENCES_NEEDED, provider))
+    sentence = f"{describe(ctx.record)} is {missing(counted.absences or 0, provider)}."
     return ctx.write(counted, Reason.TERMINATION_STARTED, sentence)
 
 

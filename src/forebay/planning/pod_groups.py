@@ -110,7 +110,7 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
     canonical: dict[int, bytes] = {}
     by_rule: dict[bytes, int] = {}
     rules: list[PodRule] = []
-    ordered = sorted(pods, key=_service_order)
+    ordered = sorted(pods, key=service_order)
     for pod in ordered:
         if id(pod.shape) not in canonical:
             canonical[id(pod.shape)] = _encoder.encode(pod.shape)
@@ -194,7 +194,8 @@ class _RuleIndex:
         return frozenset(n for n in likely if self._rules[n].selects(pod.namespace, pod.labels))
 
 
-def _service_order(pod: Pod) -> tuple[object, ...]:
+def service_order(pod: Pod) -> tuple[object, ...]:
+    """Sort key by which pods are served, one before the other."""
     return (-pod.shape.priority, pod.created, pod.namespace, pod.name, pod.uid)
 
 

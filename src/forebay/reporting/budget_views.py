@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudgetStatus
-from forebay.budgets.assessment import Assessor, QuotaLimits, Standing
+from forebay.budgets.assessment import Assessor, QuotaLimits, Standing, smoothing
 from forebay.budgets.budget_accounts import BudgetAccount, BudgetKey
 from forebay.budgets.usage import microseconds
 from forebay.model.quantities import GpuHours, Usd
@@ -147,13 +147,15 @@ def _history(account: BudgetAccount, window: timedelta, now: datetime) -> list[U
 
 
 def _forecast(account: BudgetAccount, standing: Standing, now: datetime) -> list[str]:
+    """At the rate by which it is told when the budget is exhausted: the plot and the moment must not differ."""
     profile, step = account.ledger.profile, standing.window / HISTORY_SLICES
+    rate = profile.expected_rate(microseconds(now), smoothing(standing.window // _MICROSECOND))
     begin = now - standing.window
     found = []
     for number in range(1, FORECAST_SLICES + 1):
         ahead = step * number
         expiring = profile.between(*_micro(begin, begin + ahead))
-        added = int(standing.burn * 1000) * (ahead // _MICROSECOND)
+        added = rate * (ahead // _MICROSECOND)
         found.append(decimal(GpuHours.from_units(max(standing.consumed.units - expiring + added, 0)).hours))
     return found
 

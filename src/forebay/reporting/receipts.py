@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.model.counts import counted
 from forebay.model.quantities import Usd
 from forebay.reconcile.shadow_fleet import MachineTime
 from forebay.reporting.machines import decimal
@@ -76,10 +77,10 @@ def receipt_days(since: datetime, now: datetime) -> list[date]:
 
 
 def _sentence(fresh: Sequence[MachineTime], pods: int, lines: Sequence[ReceiptLine], cost: Usd, gain: Usd) -> str:
-    machines = "1 machine" if len(fresh) == 1 else f"{len(fresh)} machines"
+    machines = counted(len(fresh), "machine")
     on = sum((Fraction(each.hours) for each in lines if each.what == "bought"), start=Fraction(0))
     off = sum((Fraction(each.hours) for each in lines if each.what == "saved"), start=Fraction(0))
-    for_pods = "1 pod" if pods == 1 else f"{pods} pods"
+    for_pods = counted(pods, "pod")
     bought = f"Would have bought {machines} for {for_pods}" if fresh else "Would have bought nothing new"
     saved = (
         f"Would have terminated or powered off machines that ran for {_hours(off)} h after that, and saved {gain}."

@@ -11,6 +11,7 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.budgets.bill_keys import BillKey, Cost
 from forebay.demand.assessment import not_demand
 from forebay.demand.planned_pods import is_leaving, planned_nodes
+from forebay.model.counts import counted
 from forebay.model.nodes import Node
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -240,7 +241,7 @@ def spend_text(spend: SpendView) -> str:
     """`$1.80/h now; $0.90 since 2026-05-04 11:00 UTC for 3 GPUInstances`."""
     if not spend.machines:
         return "$0.00: there are no GPUInstances"
-    instances = "1 GPUInstance" if spend.machines == 1 else f"{spend.machines} GPUInstances"
+    instances = counted(spend.machines, "GPUInstance")
     since = f" since {spend.since:%Y-%m-%d %H:%M} UTC" if spend.since is not None else ""
     return f"{UsdPerHour(spend.hourly)} now; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
 
@@ -268,7 +269,8 @@ def leader_text(leaders: Sequence[Leader] | None, namespace: str, other_leases: 
 def view_age_text(views: Sequence[ViewAge]) -> str:
     """`at most 2 s (5 nodes, 40 pods)`."""
     oldest = max((view.seconds for view in views), default=0.0)
-    return f"at most {oldest:.0f} s ({', '.join(f'{view.objects} {view.kind}' for view in views)})"
+    objects = ", ".join(counted(view.objects, view.kind.removesuffix("s")) for view in views)
+    return f"at most {oldest:.0f} s ({objects})"
 
 
 def _one_leader(leader: Leader, now: datetime) -> str:

@@ -9,7 +9,7 @@ from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.workloads import PodShape
 from forebay.planning.plan import Candidate, Preferences
 from forebay.planning.planner import plan
-from forebay.simulate.policies import fits_alone
+from forebay.simulate.policies import fits_alone, standing_clock
 from forebay.simulate.traces import TracedPod
 
 
@@ -67,7 +67,7 @@ def always_on(trace: Sequence[TracedPod], candidates: Sequence[Candidate]) -> Al
         else:
             here.discard(number)
             gpus -= int(trace[number].pod.shape.gpus())
-    made = plan([trace[number].pod for number in sorted(busiest)], candidates, (), Preferences())
+    made = plan([trace[number].pod for number in sorted(busiest)], candidates, (), Preferences(), clock=standing_clock)
     seconds = max((each.submitted + each.duration for each in trace), default=0)
     return AlwaysOn(
         cost=made.price * timedelta(seconds=seconds),

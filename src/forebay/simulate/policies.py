@@ -13,9 +13,15 @@ from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod, PodShape
 from forebay.planning.plan import Candidate, Cap, Preferences
 from forebay.planning.planner import plan
+from forebay.planning.pod_groups import service_order
 
 #: A replay plans thousands of times; a plan of few pods is done long before.
 _DEADLINE: Final = timedelta(milliseconds=200)
+
+
+def standing_clock() -> float:
+    """A clock for plans that end by the work they have done alone: on a busy machine they are the same."""
+    return 0.0
 
 
 class HeldCapacity(NamedTuple):
@@ -36,17 +42,19 @@ class SpendingLimits(NamedTuple):
     nodes: int | None = None
     hourly: UsdPerHour | None = None
 
+    def left(self, held: HeldCapacity) -> "SpendingLimits":
+        """What may be bought beside what is rented already."""
+        return SpendingLimits(
+            None if self.nodes is None else max(self.nodes - held.nodes, 0),
+            None if self.hourly is None else max(self.hourly - held.hourly, UsdPerHour.zero()),
+        )
+
     def cap(self, held: HeldCapacity, candidates: Iterable[Candidate]) -> tuple[Cap, ...]:
         if self.nodes is None and self.hourly is None:
             return ()
-        return (
-            Cap(
-                name="the limits of the simulation",
-                pools=frozenset(each.pool for each in candidates),
-                nodes=None if self.nodes is None else max(self.nodes - held.nodes, 0),
-                hourly_cost=None if self.hourly is None else max(self.hourly - held.hourly, UsdPerHour.zero()),
-            ),
-        )
+        left = self.left(held)
+        pools = frozenset(each.pool for each in candidates)
+        return (Cap(name="the limits of the simulation", pools=pools, nodes=left.nodes, hourly_cost=left.hourly),)
 
 
 class BuyingPolicy(Protocol):
@@ -59,8 +67,16 @@ class BuyingPolicy(Protocol):
         """Machines for these pods, none of which fits on what is rented. Pods that get none stay pending."""
 
 
+#: Purchases for a number of pods: each candidate with the places of its pods among them.
+_Purchases = tuple[tuple[Candidate, tuple[int, ...]], ...]
+
+
 class PlannerPolicy:
-    """What the operator does: the planner chooses for all waiting pods at once."""
+    """What the operator does: the planner chooses for all waiting pods at once.
+
+    Pods of a trace have no labels, so that a plan depends on nothing of them but their shapes, in the order in which
+    they are served. The same shapes come again and again, and are planned once.
+    """
 
     name = "forebay"
 
@@ -71,12 +87,37 @@ class PlannerPolicy:
     def set_candidates(self, candidates: Sequence[Candidate]) -> None:
         self._candidates = candidates
         self._scarce = frozenset(each.offer.key for each in candidates if each.available is not None)
+        #: With the shapes: another one must not get the identity of one that is known.
+        self._planned: dict[tuple[object, ...], tuple[list[PodShape], _Purchases]] = {}
 
     def buy(self, pods: Sequence[Pod], held: HeldCapacity) -> Sequence[Bought]:
         rented = {key: count for key, count in held.offers.items() if count and key in self._scarce}
+        if any(pod.labels or pod.annotations for pod in pods):
+            return [Bought(candidate, taken) for candidate, taken in self._plan(pods, held, rented)]
+        served = sorted(pods, key=service_order)
+        about = (
+            tuple((id(pod.shape), pod.namespace) for pod in served),
+            frozenset(rented.items()),
+            self._limits.left(held),
+        )
+        if about not in self._planned:
+            places = {pod.uid: place for place, pod in enumerate(served)}
+            made = tuple(
+                (candidate, tuple(places[pod.uid] for pod in taken))
+                for candidate, taken in self._plan(served, held, rented)
+            )
+            self._planned[about] = ([pod.shape for pod in served], made)
+        return [
+            Bought(candidate, tuple(served[place] for place in taken)) for candidate, taken in self._planned[about][1]
+        ]
+
+    def _plan(
+        self, pods: Sequence[Pod], held: HeldCapacity, rented: Mapping[OfferKey, int]
+    ) -> Iterable[tuple[Candidate, tuple[Pod, ...]]]:
         left = _in_stock(self._candidates, rented) if rented else self._candidates
-        made = plan(pods, left, self._limits.cap(held, left), Preferences(deadline=_DEADLINE))
-        return [Bought(each.candidate, each.pods) for each in made.purchases]
+        preferences = Preferences(deadline=_DEADLINE)
+        made = plan(pods, left, self._limits.cap(held, left), preferences, clock=standing_clock)
+        return [(each.candidate, each.pods) for each in made.purchases]
 
 
 class FirstFitPolicy:

@@ -88,8 +88,9 @@ def budgets_page(found: ListPage[BudgetView], now: datetime) -> list[Content]:
         pager(found, "budgets", "budgets"),
         h(
             "p",
-            "Each plot shows GPU-hours in the window: used up to now, then the forecast (dashed) if usage goes on as "
-            "now, and the quota as a line.",
+            "Each plot shows GPU-hours in the window: used up to now, then the forecast (dashed) if usage goes on at "
+            "the mean rate of the last hour (a tenth of the window, if that is less), or as now where that is lower, "
+            "and the quota as a line.",
             class_="note",
         ),
     ]

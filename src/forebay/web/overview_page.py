@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay.api.gpu_instance import InstanceState
+from forebay.model.counts import counted
 from forebay.reporting.budget_views import BudgetView
 from forebay.reporting.listed import machine_page, waiting_page
 from forebay.reporting.money import MoneyView
@@ -101,7 +102,7 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
         _tile(
             short_dollars(money.total.spent_exact),
             "in 24 hours",
-            "1 pool" if len(money.by_pool) == 1 else f"{len(money.by_pool)} pools",
+            counted(len(money.by_pool), "pool"),
         ),
         _tile(
             f"{states.get(InstanceState.READY, 0) + states.get(InstanceState.RUNNING, 0):,}",
@@ -116,7 +117,7 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
         _tile(
             f"{figures.waiting:,}",
             "pods waiting",
-            "for 1 GPU" if figures.waiting_gpus == 1 else f"for {figures.waiting_gpus:,} GPUs",
+            f"for {counted(figures.waiting_gpus, 'GPU')}",
         ),
         class_="tiles",
     )

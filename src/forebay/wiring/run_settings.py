@@ -52,7 +52,7 @@ def check_settings(settings: Settings) -> None:
         partial(_count, "pending_job_threshold", settings.pending_job_threshold),
         partial(_price, "max_gpu_price", settings.max_gpu_price),
         partial(timing_of, settings),
-        *(partial(listen_address, text) for name in addresses if (text := getattr(settings, name)) != "0"),
+        *(partial(_address, name, text) for name in addresses if (text := getattr(settings, name)) != "0"),
     )
     problems = []
     for check in checks:
@@ -118,6 +118,13 @@ def _duration(setting: str, text: str) -> timedelta:
     try:
         return duration(text)
     except NotADuration as error:
+        raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+
+
+def _address(setting: str, text: str) -> tuple[str, int]:
+    try:
+        return listen_address(text)
+    except SettingsError as error:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
 
 

@@ -40,7 +40,8 @@ def handle_signals(operator: Operator, redactor: Redactor, level: str) -> None:
     def change_level() -> None:
         chosen = next(levels)
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(chosen))
-        log.warning("log level changed", level=chosen)
+        # `level` is the key of the line's own.
+        log.warning("log level changed", to=chosen)
 
     loop.add_signal_handler(signal.SIGUSR1, start_save)
     loop.add_signal_handler(signal.SIGUSR2, change_level)

@@ -140,10 +140,23 @@ def test_an_invalid_command_line_is_told_in_one_sentence_with_where_to_read_on(a
     assert where.endswith(" --help")
 
 
+def test_everything_that_is_wrong_with_the_settings_is_listed_at_once():
+    error = error_of(forebay("run", "--budgets", "maybe", "--web-address", "nowhere", FOREBAY_IDLE_DELAY="soon"))
+
+    for part in (
+        "--budgets is 'maybe'; it takes one of: on, off.",
+        '--idle-delay: "soon" is',
+        "--web-address: 'nowhere' is",
+    ):
+        assert part in error
+
+
 def test_a_slip_of_the_finger_is_answered_with_what_was_meant():
     assert "there is no command 'statsu'; did you mean status?" in forebay("statsu").stderr
     assert "forebay status: -o/--output is 'xml'; give one of text, json, yaml" in forebay("status", "-o", "xml").stderr
     assert "forebay explain: give KIND/NAME\n" in forebay("explain").stderr
+    unknown = "forebay status: unrecognized arguments: --bogus\nOptions and examples: forebay status --help\n"
+    assert forebay("status", "--bogus").stderr == unknown
 
 
 def test_the_version_of_the_command_is_told_without_a_cluster(tmp_path):

@@ -93,3 +93,11 @@ def test_a_cluster_without_forebays_crds_is_an_error(tmp_path):
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert "does not serve GPUNodeClass, GPUNodePool" in outcome.stderr
     assert "run: forebay manifests crds | kubectl apply -f -, or plan from files with -f" in outcome.stderr
+
+
+def test_a_cluster_without_predecessors_has_nothing_to_migrate_and_passes_in_ci(kubeconfig):
+    checked = forebay("migrate", "--from-cluster", "--check", KUBECONFIG=kubeconfig)
+    asked = forebay("migrate", "--from-cluster", KUBECONFIG=kubeconfig)
+
+    assert (checked.returncode, checked.stderr) == (0, "There is nothing to migrate in the cluster.\n")
+    assert (asked.returncode, asked.stderr) == (2, "forebay: there is nothing to migrate in the cluster\n")

@@ -92,10 +92,12 @@ def test_an_instance_missing_from_two_listings_has_vanished():
 
     once = next_step(facts(ready, listing=listed(asked=LATER), **lost), LATER)
     assert (once.status.absences, once.status.absent_since) == (1, LATER)
+    assert once.sentence.endswith(" is missing from 1 listing of simulated.")
     assert awaits_listing(after(once), LATER), "the second listing is worth making soon"
     twice = next_step(facts(after(once), listing=listed(asked=LATER + seconds(2)), **lost), LATER + seconds(2))
 
     assert (twice.status.state, twice.status.reason) == (S.GONE, R.VANISHED)
+    assert " has vanished: missing from 2 consecutive listings of simulated. " in twice.sentence
     assert twice.status.failures is None, "it has been Ready"
     assert twice.status.billed_until == LATER, "the first of them shows that it had ended"
 
@@ -107,6 +109,7 @@ def test_an_instance_that_is_listed_again_has_not_vanished():
     back = next_step(facts(after(once), node=node(), listing=listed(instance(), asked=LATER + seconds(2))), LATER)
 
     assert (back.status.absences, back.status.absent_since) == (None, None)
+    assert back.sentence.endswith(" is in the latest listing of simulated.")
 
 
 def test_a_ready_node_counts_more_than_a_listing():

@@ -213,6 +213,7 @@ def test_two_listings_after_the_accepted_call_are_proof():
     assert next_step(before, NOW + seconds(1)) is None, "that listing was requested before"
     once = next_step(facts(going, listing=listed(asked=NOW + seconds(2))), NOW + seconds(2))
     assert (once.status.state, once.status.absences) == (S.TERMINATING, 1)
+    assert once.sentence.endswith(" is missing from 1 listing of simulated.")
     assert awaits_listing(after(once), NOW + seconds(2))
     assert next_step(facts(after(once), listing=listed(asked=NOW + seconds(2))), NOW + seconds(3)) is None
     twice = next_step(facts(after(once), listing=listed(asked=NOW + seconds(4))), NOW + seconds(4))

@@ -8,14 +8,17 @@ from tests.unit.budgets.factories import at, budget
 HOUR = 3600
 
 
-def used(*pieces, running=None):
-    """The view of a budget of 10 GPU-hours in 24 h, used by pods of one GPU; `pieces` are (start, end) in hours."""
+def used(*pieces, running=None, gpus=1):
+    """The view of a budget of 10 GPU-hours in 24 h, used by pods of one GPU; `pieces` are (start, end) in hours.
+
+    `running`: since when a pod of so many `gpus` runs.
+    """
     made = budget(hours="10", window=24)
     account = Account(made)
     for number, (start, end) in enumerate(pieces):
         account.ledger.record(f"pod-{number}", second(start), second(end), 1000)
     if running is not None:
-        account.ledger.begin("running", second(running), 1000, second(0))
+        account.ledger.begin("running", second(running), 1000 * gpus, second(0))
     return budget_view(made, account, Assessor(), at(0))
 
 

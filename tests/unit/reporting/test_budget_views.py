@@ -30,6 +30,15 @@ def test_the_forecast_adds_what_runs_and_subtracts_what_leaves_the_window():
     assert ahead[:3] == [3.0, 3.0, 3.5], "one GPU-hour leaves the window while one is added; then usage grows"
 
 
+def test_at_the_start_of_a_burst_neither_the_plot_nor_the_moment_is_a_false_alarm():
+    short, long = used(running=-1 / 60, gpus=8), used(running=-1, gpus=8)
+
+    assert short.exhausted is None
+    assert max(map(float, short.forecast)) < float(short.quota), "the plot does not cross the line of the quota either"
+    assert long.exhausted is not None
+    assert max(map(float, long.forecast)) > float(long.quota)
+
+
 def test_without_a_ledger_the_view_is_by_the_status():
     view = reported_exceeded()
 

@@ -127,6 +127,54 @@ def test_a_used_up_budget_holds_pods_until_usage_leaves_the_window():
     assert replay(trace, SMALL, quota=2, window=7200, boot=0).waits == (0, 0)
 
 
+class Forgetful(PlannerPolicy):
+    """Plans anew whenever pods wait."""
+
+    def buy(self, pods, held):
+        self.set_candidates(self._candidates)
+        return super().buy(pods, held)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from((600, 7_200)), st.sampled_from((1, 1, 2, 3, 4))),
+        min_size=2,
+        max_size=24,
+    ),
+    stock=st.none() | st.integers(1, 3),
+    nodes=st.none() | st.integers(3, 6),
+    hourly=st.none() | st.just(UsdPerHour("5")),
+)
+def test_what_is_planned_once_is_what_planning_every_time_buys(rows, stock, nodes, hourly):
+    trace = pods(*((turn * 1_000, duration, gpus) for turn, duration, gpus in rows))
+    offers = (offer(1, "1", spot=True, stock=stock), offer(4, "3", spot=True), offer(3, "2.5", spot=True))
+    limits = SpendingLimits(nodes, hourly)
+
+    once, every_time = (
+        replay(trace, *offers, policy=policy, limits=limits, reclaims=1.0) for policy in (PlannerPolicy, Forgetful)
+    )
+
+    assert once == every_time
+
+
+class Counting(PlannerPolicy):
+    planned = 0
+
+    def _plan(self, pods, held, rented):
+        self.planned += 1
+        return super()._plan(pods, held, rented)
+
+
+def test_the_same_pods_are_planned_once():
+    found = market(SMALL, LARGE)
+    policy = Counting(found, SpendingLimits())
+
+    trace = pods(*((turn * 10_000, 600, 2) for turn in range(20)))
+    outcome = Replay(trace, policy, found, ReplayTerms()).run()
+
+    assert (outcome.machines, policy.planned) == (20, 1)
+
+
 def test_always_on_is_the_busiest_second_for_the_whole_time():
     found = market(SMALL, LARGE)
     always = always_on(pods((0, 3600, 1), (7200, 3600, 4), (7200, 10, 1)), found)

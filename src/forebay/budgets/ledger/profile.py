@@ -59,6 +59,14 @@ class UsageProfile:
         """Rate at a moment in microseconds; a change at that very moment counts."""
         return self._rate_at(at) // _SIXTIETHS if self._hours else 0
 
+    def expected_rate(self, at: int, span: int) -> int:
+        """Rate that is forecast at a moment: the present one, or its mean over the last `span` where that is lower."""
+        return self._expected_rate(at, span) // _SIXTIETHS if self._hours else 0
+
+    def _expected_rate(self, at: int, span: int) -> int:
+        rate = self._rate_at(at)
+        return min(rate, (self._sum(at) - self._sum(at - span)) // span) if span else rate
+
     def _rate_at(self, at: int) -> int:
         rate, _, inside = self._before(at // MICROSECONDS // _HOUR)
         return rate + sum(part for second, part in inside if second * MICROSECONDS <= at)
@@ -127,9 +135,7 @@ class UsageProfile:
         In microseconds, rounded up; None if not within one window from now. The result is exact: the far edge of the
         window is moved over every past change, and an hour in which the amount cannot be reached is skipped at once.
         """
-        rate = self._rate_at(now)
-        if span:
-            rate = min(rate, (self._sum(now) - self._sum(now - span)) // span)
+        rate = self._expected_rate(now, span)
         amount *= _SIXTIETHS
         first = edge = now - window
         held = self._sum(now) - self._sum(edge)

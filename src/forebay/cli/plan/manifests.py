@@ -39,6 +39,7 @@ from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, is_pending
 from forebay.kube.resources import Resource, T
+from forebay.model.counts import counted
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod, PodShape
 from forebay.reconcile.snapshot import BudgetState, OperatorRules, Snapshot
@@ -92,7 +93,7 @@ class _SnapshotBuilder:
         pending = tuple(pod for pod in waiting if pod.shape.requests.any_gpu(self.rules.gpu_resources))
         if others := len(waiting) - len(pending):
             self.notes.append(
-                f"{_count(others, 'pod requests no GPU and is', 'pods request no GPU and are')} not planned for."
+                f"{counted(others, 'pod requests no GPU and is', 'pods request no GPU and are')} not planned for."
             )
         for kind, count in sorted(self.ignored.items()):
             self.notes.append(f"{count} x {kind} ignored: it says nothing about GPU capacity.")
@@ -238,7 +239,3 @@ class _SnapshotBuilder:
             return self._decoders[resource].object(text)
         except ValueError as error:
             raise ManifestError(f"{each.title}: {error}") from error
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from forebay.model.counts import counted
 from forebay.model.quantities import UsdPerHour
 from forebay.reporting.defragmentation import PlannedMove
 from forebay.reporting.plans import LeftOutPod, PlannedPurchase, PlanReport, Report, WhatIfReport
@@ -54,13 +55,13 @@ def _show_plan(out: Console, plan: PlanReport) -> None:
 def plan_summary(plan: PlanReport) -> str:
     if not plan.pods:
         return "No pod waits for a GPU: nothing would be bought."
-    waiting = _count(plan.pods, "pod waits", "pods wait")
-    left = f" {_count(len(plan.left_out), 'is', 'are')} left out." if plan.left_out else ""
-    here = f" {_count(len(plan.placed), 'fits', 'fit')} on existing or launching capacity." if plan.placed else ""
+    waiting = counted(plan.pods, "pod waits", "pods wait")
+    left = f" {counted(len(plan.left_out), 'is', 'are')} left out." if plan.left_out else ""
+    here = f" {counted(len(plan.placed), 'fits', 'fit')} on existing or launching capacity." if plan.placed else ""
     if not plan.machines:
         return f"{waiting} for a GPU. Nothing would be bought.{here}{left}"
     served = sum(len(each.pods) for each in plan.machines)
-    machines = _count(len(plan.machines), "machine", "machines")
+    machines = counted(len(plan.machines), "machine", "machines")
     whom = "it" if plan.pods == 1 else f"all {served}" if served == plan.pods else f"{served} of them"
     return f"{waiting} for a GPU. {machines} would be bought for {whom}, at {UsdPerHour(plan.price)}.{here}{left}"
 
@@ -200,7 +201,3 @@ def _percent(share: float) -> str:
 
 def _capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

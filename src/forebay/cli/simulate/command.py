@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _HOUR: Final = 3600
 _DAY: Final = 86_400
 _NEVER: Final = 2**62
+#: GPU-hours from which on parts of one are not worth showing.
+_MANY_HOURS: Final = 10
 _NOTES: Final = (
     "forebay: the operator's planner, for all pods that wait.",
     "first fit: the cheapest machine for one pod after the other. Both use free and booting machines first.",
@@ -249,11 +251,14 @@ def _always_row(always: "AlwaysOn", pods: "Sequence[TracedPod]", bound: "Usd") -
 
 
 def show(report: "SimulationReport") -> None:
+    from forebay.model.counts import counted
     from forebay.model.spans import human
 
+    hours = f"{report.gpu_hours:,.0f}" if report.gpu_hours >= _MANY_HOURS else f"{report.gpu_hours:.2g}"
+    skipped = counted(report.skipped, "row of the trace requests", "rows of the trace request")
     print_paragraph(
-        f"{report.pods:,} pods, {report.gpu_hours:,.0f} GPU-hours in {report.days:g} days, on {report.offers:,} "
-        f"offers; {report.skipped:,} rows of the trace request no GPU or never ran."
+        f"{counted(report.pods, 'pod')}, {hours} GPU-hours in {report.days:g} days, on "
+        f"{counted(report.offers, 'offer')}" + (f"; {skipped} no GPU or never ran." if report.skipped else ".")
     )
     print_line("")
     rows = [

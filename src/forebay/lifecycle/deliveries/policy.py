@@ -5,11 +5,19 @@ from typing import ClassVar, Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.values import duration
+from forebay.model.counts import counted
 from forebay.model.nodes import Node
 from forebay.model.sources import Capabilities, Instance, Listing
 
 #: A node that has been NotReady for this long is replaced.
 UNHEALTHY_AFTER: Final = timedelta(minutes=5)
+
+
+def missing(listings: int, provider: str) -> str:
+    """`missing from 2 consecutive listings of lambda`; with none, that a listing shows the instance."""
+    if not listings:
+        return f"in the latest listing of {provider}"
+    return f"missing from {counted(listings, 'listing', 'consecutive listings')} of {provider}"
 
 
 class DeliveryWords(NamedTuple):
@@ -114,7 +122,7 @@ class DeliveryPolicy:
 
     def proof(self, record: GPUInstance, listings: int) -> str:
         """What has to be seen before it counts as gone."""
-        return f"it is missing from {listings} consecutive listings of {record.spec.provider}"
+        return f"it is {missing(listings, record.spec.provider)}"
 
     # What holds or uses it, and how does it leave?
 
