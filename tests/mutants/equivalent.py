@@ -108,6 +108,20 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "forebay/reporting/machines.py",
         "without `status.billed_from is None`",
     ): "for the type checker: what was never billed has no bill",
+    (
+        "forebay/disruption/consolidation.py",
+        "expires_at > now -> expires_at >= now",
+    ): "what is due now is left out of the answer at the end",
+    (
+        "forebay/disruption/cron.py",
+        "1 -> 2",
+        "while day > earliest - timedelta(days=1):",
+    ): "saves work: what is older than asked for is left out at the end",
+    (
+        "forebay/reconcile/adoption.py",
+        "without `''`",
+        'best.setdefault((each.source, each.offer.node_name or ""), each)',
+    ): "for the type checker: only machines with a name are looked up",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
     ("forebay/budgets/ledger/profile.py", "2 -> 3"): "saves work: ends are counted from either side",
     (
