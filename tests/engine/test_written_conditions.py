@@ -132,3 +132,23 @@ async def test_an_outage_is_waited_out_and_a_refusal_is_not_repeated_for_a_while
         it.report(pods)
         await asyncio.sleep(5)
         assert set(it.told()) == {"a", "b"}
+
+
+async def test_new_words_for_the_same_wait_keep_since_when_it_lasts():
+    async with written() as it:
+        (waits,) = await it.pods("a")
+
+        async def transition(message, pod):
+            it.report([pod], message=message)
+            await asyncio.sleep(60)
+            (found,) = [
+                each
+                for each in it.watched.store.find(POD_KIND, "default", "a")["status"]["conditions"]
+                if each["type"] == CAPACITY_CONDITION
+            ]
+            return found["message"], found["lastTransitionTime"]
+
+        first = await transition("None of 3 fits.", waits)
+        second = await transition("None of 4 fits.", it.watched.views.pods.get(("default", "a")))
+        assert (first[0], second[0]) == ("None of 3 fits.", "None of 4 fits.")
+        assert first[1] == second[1]

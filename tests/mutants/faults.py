@@ -103,8 +103,9 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
     - How a type is made, not what the program does: class keywords, decorators, annotations, assertions.
     - What only developers read: `__repr__`, debug logging, and the keys of every log line. That a line is logged at
       info or above is behaviour.
-    - The number of a module's constant `NAME = number`, when it is above 1: it was chosen, and one more is another
-      choice. What depends on it is tested by the code that uses the name.
+    - The number of a module's constant `NAME = number`, when it is above 1, and the numbers of a constant duration or
+      date: they were chosen, and one more is another choice. What depends on it is tested by the code that uses the
+      name.
     """
     match node:
         case ast.FunctionDef(name="__repr__"):
@@ -132,6 +133,8 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
 
 def _is_chosen_number(node: ast.AST) -> bool:
     match node:
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func=ast.Name(id="timedelta" | "datetime"))):
+            return name.isupper()
         case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int() as number)):
             return number > 1 and name.isupper()
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() as number)):

@@ -157,6 +157,8 @@ def test_alert_only_stops_no_pod():
     (alert,) = enforced(pod(gpus=8, started=0), **alert_only).decisions
     assert isinstance(alert, Alert)
     assert enforced(pod(gpus=8, started=0), **alert_only, last=HOUR - 50).decisions == ()
+    assert enforced(pod(gpus=8, started=0), **alert_only, last=HOUR - 70).decisions == (), "when the grace ended"
+    assert enforced(pod(gpus=8, started=0), **alert_only, last=HOUR - 71).decisions, "an earlier excess"
     early = enforced(pod(gpus=8, started=0), **alert_only, grace=200)
     assert (early.decisions, early.requeue_at) == ((), at(HOUR + 100))
 

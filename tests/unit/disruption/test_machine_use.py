@@ -11,6 +11,7 @@ from forebay.demand.assessment import NotDemand
 from forebay.demand.planned_pods import idle_condition
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.disruption.machine_use import MachineUse, idle_updates, machine_uses
+from forebay.model.kept import KeptMapping, KeptTuple
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Phase
@@ -157,3 +158,17 @@ def test_a_pod_that_the_scheduler_fails_to_try_is_expected_for_two_minutes(since
     failing = pod(unschedulable_since=None, scheduler_error_since=since)
     (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [failing], now=NOW).machines
     assert use.awaited_by == awaited
+
+
+def test_what_was_found_in_an_earlier_tick_holds_only_while_nobody_waits_and_nothing_went():
+    records, nodes, pods = KeptTuple((record("n1"),)), KeptMapping({"n1": node("n1")}), KeptMapping({})
+
+    def used(before, *pending, of=nodes):
+        return machine_uses(records, of, pods, Reservations(), pending, now=NOW, before=before)
+
+    quiet = used(None)
+    assert used(quiet) is quiet
+    (awaited,) = used(quiet, pod("new", unschedulable_since=None)).machines
+    assert awaited.awaited_by == "default/new"
+    (lost,) = used(quiet, of=KeptMapping({})).machines
+    assert lost.node is None, "its node is gone"

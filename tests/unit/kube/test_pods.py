@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, USAGE_FINALIZER
 from forebay.kube.decoders import LineSplitter, ObjectDecoder, UndecodableObject, decoder_for
 from forebay.kube.index import Indexes
 from forebay.kube.pods import (
     BY_NODE,
     BY_OWNER,
+    MARKED,
     PENDING_CLAIMS,
     PENDING_GPU,
     PODS,
@@ -503,3 +505,31 @@ def test_a_deletion_at_the_end_of_all_years_leaves_room_for_later_dates():
     deleted = read(body(metadata={"deletionTimestamp": "9999-12-31T23:59:59Z"})).deleted
 
     assert deleted + timedelta(days=365_000 // 2) > deleted
+
+
+@pytest.mark.parametrize(
+    ("changes", "marks"),
+    [
+        ({"finalizers": (USAGE_FINALIZER, "x/other")}, {USAGE_FINALIZER}),
+        ({"annotations": {PAUSE_REQUESTED_BY_ANNOTATION: "quota"}}, {PAUSE_REQUESTED_BY_ANNOTATION}),
+        ({"finalizers": ("x/other",), "annotations": {"a": "b"}}, set()),
+        ({}, set()),
+    ],
+    ids=["finalizer", "asked to pause", "of others", "none"],
+)
+def test_pods_are_found_by_the_one_mark_that_they_have(changes, marks):
+    plain = msgspec.structs.replace(read(body()), finalizers=(), annotations={})
+    marked = msgspec.structs.replace(plain, **changes)
+    indexes = Indexes(pod_indexes())
+    indexes.change(marked.key, None, marked)
+
+    known = (USAGE_FINALIZER, BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION)
+    assert {mark for mark in known if indexes[MARKED].get(mark)} == marks
+
+
+def test_a_pod_behind_the_gate_of_budgets_is_found_by_it():
+    gated = read(body(spec={"schedulingGates": [{"name": BUDGET_GATE}]}))
+    indexes = Indexes(pod_indexes())
+    indexes.change(gated.key, None, gated)
+
+    assert indexes[MARKED].get(BUDGET_GATE) == (gated,)

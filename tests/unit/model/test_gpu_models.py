@@ -3,7 +3,7 @@ import gzip
 
 import pytest
 
-from forebay.model.gpu_models import MODELS, Vendor, canonical, gpu_model, matching_models
+from forebay.model.gpu_models import MODELS, Vendor, canonical, gpu_model, matching_models, unknown_models
 from tests.needs import PRICES
 
 
@@ -84,3 +84,10 @@ def test_every_name_of_the_real_price_table_is_known_and_means_what_the_table_sa
         > 0.2
     }
     assert not sizes
+
+
+def test_names_that_are_no_model_are_named_with_the_nearest_that_are():
+    assert unknown_models(["H100", "rtx 4090"]) == ""
+    told = unknown_models(["H100", "H1000"])
+    assert told.startswith('; "H1000" is not a known GPU model: did you mean H100')
+    assert unknown_models(["qqqqqqqqqqqq"]) == '; "qqqqqqqqqqqq" is not a known GPU model'

@@ -81,3 +81,10 @@ def test_a_collection_stays_the_same_object_only_while_its_objects_do_and_their_
     assert kept_mapping(mapping, {"a": equal, "b": two}) is not mapping
     assert [*kept_mapping(mapping, {"b": two, "a": one})] == ["b", "a"]
     assert kept_mapping(mapping, {"c": one, "b": two}) == {"c": one, "b": two}
+
+
+def test_a_plain_tuple_of_the_same_objects_is_not_kept_instead_of_a_kept_one():
+    assert isinstance(kept_tuple((1, 2), [1, 2]), KeptTuple)
+    before = KeptTuple((1, 2))
+    assert kept_tuple(before, [1, 2]) is before
+    assert kept_tuple(before, [1]) == (1,)

@@ -8,6 +8,7 @@ from forebay.model.requirements import (
     Requirement,
     Taint,
     Toleration,
+    integer,
     tolerates,
 )
 
@@ -131,3 +132,23 @@ def test_one_toleration_is_enough_and_none_tolerates_nothing():
     assert GPU_TAINT.repels
     assert not Taint("soft", "", Effect.PREFER_NO_SCHEDULE).repels
     assert str(GPU_TAINT) == "nvidia.com/gpu=present:NoSchedule"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("7", 7),
+        ("-7", -7),
+        ("+7", 7),
+        ("007", 7),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("-9223372036854775808", -(2**63)),
+        ("-9223372036854775809", None),
+        ("", None),
+        (" 7", None),
+        ("1_0", None),
+    ],
+)
+def test_integers_are_those_that_go_reads(text, number):
+    assert integer(text) == number

@@ -5,7 +5,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from forebay.model.quantities import Resources, UsdPerHour
-from forebay.model.sources import Capabilities, Delivery, Offer
+from forebay.model.sources import Capabilities, Delivery, ListedGroup, Offer
 
 
 def test_a_machine_may_have_a_boot_deadline_of_its_own():
@@ -35,3 +35,7 @@ def test_an_offer_that_says_no_more_is_never_reclaimed_and_of_unknown_stock():
     plain = Offer(provider="cloud", instance_type="a", price=UsdPerHour("1"), allocatable=Resources())
 
     assert (plain.reclaims_per_million_hours, plain.stock, plain.spot, plain.gpu_count) == (0, None, False, 0)
+
+
+def test_forebay_names_the_members_of_a_group_unless_the_group_does():
+    assert not ListedGroup(name="g", target=1).chooses_names

@@ -131,6 +131,7 @@ def test_lists_are_filtered_before_they_are_paged():
     assert machine_page(snapshot, state="Gone").matching == 3
     assert [each.name for each in machine_page(snapshot, "M77").rows] == ["m77"]
     assert machine_page(snapshot, page=99).page == 3
+    assert machine_page(snapshot).page == 1
     assert list_page([], 0, 1, str).pages == 1
 
 

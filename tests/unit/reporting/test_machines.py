@@ -37,6 +37,7 @@ def test_a_view_has_the_name_of_everything_or_an_empty_text():
     view = machine_view(record(), {"m1": [running("b"), running("a")]}, NOW)
     assert (view.pool, view.node_class, view.type, view.gpus, view.gpu_type) == ("team/lab", "owned", "m1", 4, "L40S")
     assert (view.pods, view.launched_for, view.node) == (["team/a", "team/b"], ["team/train"], "m1")
+    assert (view.state, view.reason, view.message) == ("Ready", "NodeReady", "It came.")
     assert (view.price_per_hour, view.hourly, view.since) == ("1.8", "1.8", before(minutes=1))
 
     bare = record(pool=None, price=None, pods=())
