@@ -7,6 +7,7 @@ from forebay.simulate.market_goods import Sku
 from tests.crash.market_worlds import JOINS, MarketScenario, rents
 from tests.crash.mortal import Moment
 from tests.crash.worlds import Work
+from tests.engine.market_world import needs
 
 _PARTS = 4
 SKUS = {
@@ -15,6 +16,8 @@ SKUS = {
         Sku(instance_type="large", gpus=4, hourly_price="4.80", boot=20, driver=5),
     ),
 }
+#: Four pods fill what the DaemonSet leaves of a large machine.
+SERVE_CPU = "5"
 DISRUPTION = {"consolidationPolicy": "WhenUnderutilized", "consolidateAfter": "20s", "budgets": [{"nodes": 2}]}
 
 
@@ -40,9 +43,8 @@ def serve(cloud, replicas):
         )
         return
     labels = {"app": "serve"}
-    container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     notes = {"embedded.forebay.dev/run-time": "10000h"}
-    template = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"containers": [container]}}
+    template = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"containers": needs(SERVE_CPU, 1)}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     cloud.store.create(kinds.REPLICA_SET_KIND, {"metadata": {"name": "serve", "namespace": "default"}, "spec": spec})
 
@@ -55,6 +57,8 @@ WORLDS = {
     #: Two static nodes, of which one is taken away again.
     "static": MarketScenario(
         skus=SKUS,
+        pod_cpu="20",
+        most=2,
         work=(Work("one", 1, at=60, runs=30),),
         configure=lambda cloud: configure(cloud, minNodes=2),
         later=((120.0, lambda cloud: change(cloud, minNodes=1)), (200.0, lambda cloud: change(cloud, minNodes=0))),
@@ -62,6 +66,8 @@ WORLDS = {
     #: A node drifts, and its pod moves to its replacement.
     "drift": MarketScenario(
         skus=SKUS,
+        pod_cpu=SERVE_CPU,
+        most=3,
         configure=configure,
         later=(
             (5.0, lambda cloud: serve(cloud, 1)),
@@ -72,6 +78,8 @@ WORLDS = {
     #: Four pods become one, which moves to a cheaper machine.
     "underutilized": MarketScenario(
         skus=SKUS,
+        pod_cpu=SERVE_CPU,
+        most=3,
         configure=lambda cloud: (configure(cloud), cloud.markets["alpha"].restock("small", 0)),
         later=(
             (5.0, lambda cloud: serve(cloud, 4)),

@@ -38,7 +38,9 @@ def world(cloud, **fields):
 
 def simulated(script=None, **fields):
     configure = partial(group, provider="simulated", instance_type="near", joins=JOINS)
-    return MarketScenario(skus={"alpha": (NEAR, FAR)}, work=WORK, configure=configure, script=script, **fields)
+    skus = {"alpha": (NEAR, FAR)}
+    # Two pods fill what the DaemonSet leaves of a machine.
+    return MarketScenario(skus=skus, work=WORK, pod_cpu="10", configure=configure, script=script, **fields)
 
 
 def mixed(cloud):
