@@ -75,14 +75,15 @@ WORLDS = {
             (220.0, lambda cloud: serve(cloud, 0)),
         ),
     ),
-    #: Four pods become one, which moves to a cheaper machine.
+    #: Four pods, of which one comes while the machine boots, become one, which moves to a cheaper machine.
     "underutilized": MarketScenario(
         skus=SKUS,
         pod_cpu=SERVE_CPU,
         most=3,
         configure=lambda cloud: (configure(cloud), cloud.markets["alpha"].restock("small", 0)),
         later=(
-            (5.0, lambda cloud: serve(cloud, 4)),
+            (5.0, lambda cloud: serve(cloud, 3)),
+            (15.0, lambda cloud: serve(cloud, 4)),
             (60.0, lambda cloud: (cloud.markets["alpha"].restock("small", 4), serve(cloud, 1))),
             (260.0, lambda cloud: serve(cloud, 0)),
         ),
