@@ -68,7 +68,7 @@ def drift_ends(each: SizedProvisioner, snapshot: Snapshot) -> Mapping[str, Membe
     return {name: MemberEnd(None, snapshot.now, None) for _, _, name in sorted(found)[: max(most, 0)]}
 
 
-def rotate_members(  # noqa: PLR0917 (all that one pass depends on)
+def rotate_members(
     each: SizedProvisioner,
     members: Collection[SizedMember],
     others: int,
@@ -124,7 +124,7 @@ def _drifted(record: GPUInstance) -> str:
 
 
 def _not_replaced(members: Collection[SizedMember], snapshot: Snapshot) -> Iterator[SyncNode]:
-    """Takes the mark from nodes that are not to be replaced any more, such as those of a class that was changed back."""
+    """Takes the mark from nodes that are not to be replaced any more: their class was changed back, say."""
     for member in members:
         node = snapshot.nodes.get(member.node.name) if member.node is not None and member.ends is None else None
         if node is not None and _REPLACED in node.taints:

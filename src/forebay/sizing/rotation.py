@@ -65,7 +65,7 @@ def rotation(
 ) -> Rotation:
     """The next steps of the rotation. `ready_to_replace`: empty nodes that pods can move to.
 
-    `enough_without`: the other nodes that are Ready are as many as the groups need. A node without an end waits for that.
+    `enough_without`: the other nodes that are Ready are as many as the groups need; a node without an end waits.
     """
     nodes = sorted(ending, key=lambda node: (node.ends_at or _NO_END, node.name))
     drain: list[str] = []
