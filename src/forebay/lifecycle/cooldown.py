@@ -158,7 +158,7 @@ def _failure(record: GPUInstance) -> Transition | None:
 
 
 def _counted_from(record: GPUInstance, failure: Transition) -> datetime:
-    """When the cooldown begins: where answers were lost and their outcome was looked for in vain, with the first call.
+    """When the cooldown begins: where answers were lost, and no listing showed a machine, with the first call.
 
     Its pods have waited since then, and nothing else was tried at the source on their account.
     """
