@@ -1,5 +1,7 @@
 """Pools that replace their own nodes, and a crash before and after every request: no leak, no double, to the cent."""
 
+from functools import partial
+
 import pytest
 
 from forebay.embedded.api import kinds
@@ -34,7 +36,7 @@ def change(cloud, **spec):
     cloud.world.change(pool_kind(cloud), "alpha", lambda each: each["spec"].update(spec), "kube-system")
 
 
-def serve(cloud, replicas):
+def serve(cloud, replicas, cpu="0"):
     """A ReplicaSet whose pods run until it is scaled down."""
     found = [each for each in cloud.store.list(kinds.REPLICA_SET_KIND) if each["metadata"]["name"] == "serve"]
     if found:
@@ -44,7 +46,7 @@ def serve(cloud, replicas):
         return
     labels = {"app": "serve"}
     notes = {"embedded.forebay.dev/run-time": "10000h"}
-    template = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"containers": needs(SERVE_CPU, 1)}}
+    template = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"containers": needs(cpu, 1)}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     cloud.store.create(kinds.REPLICA_SET_KIND, {"metadata": {"name": "serve", "namespace": "default"}, "spec": spec})
 
@@ -53,6 +55,7 @@ def relabel(cloud):
     change(cloud, template={"metadata": {"labels": {"tier": "new"}}})
 
 
+fill = partial(serve, cpu=SERVE_CPU)
 WORLDS = {
     #: Two static nodes, of which one is taken away again.
     "static": MarketScenario(
@@ -70,9 +73,9 @@ WORLDS = {
         most=3,
         configure=configure,
         later=(
-            (5.0, lambda cloud: serve(cloud, 1)),
+            (5.0, lambda cloud: fill(cloud, 1)),
             (60.0, relabel),
-            (220.0, lambda cloud: serve(cloud, 0)),
+            (220.0, lambda cloud: fill(cloud, 0)),
         ),
     ),
     #: Four pods, of which one comes while the machine boots, become one, which moves to a cheaper machine.
@@ -82,10 +85,10 @@ WORLDS = {
         most=3,
         configure=lambda cloud: (configure(cloud), cloud.markets["alpha"].restock("small", 0)),
         later=(
-            (5.0, lambda cloud: serve(cloud, 3)),
-            (15.0, lambda cloud: serve(cloud, 4)),
-            (60.0, lambda cloud: (cloud.markets["alpha"].restock("small", 4), serve(cloud, 1))),
-            (260.0, lambda cloud: serve(cloud, 0)),
+            (5.0, lambda cloud: fill(cloud, 3)),
+            (15.0, lambda cloud: fill(cloud, 4)),
+            (60.0, lambda cloud: (cloud.markets["alpha"].restock("small", 4), fill(cloud, 1))),
+            (260.0, lambda cloud: fill(cloud, 0)),
         ),
     ),
 }
