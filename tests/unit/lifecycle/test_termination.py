@@ -5,7 +5,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import SecondaryResource
+from forebay.api.gpu_instance import PoolRef, SecondaryResource
 from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
 from forebay.lifecycle.next_step import awaits_listing, step_or_wait
 from forebay.lifecycle.secondary_resources import deleted
@@ -93,6 +93,7 @@ def test_a_node_without_gpus_on_which_a_gpu_pod_runs_after_all_is_kept():
 def test_a_pod_that_comes_in_the_last_moment_and_must_stay_keeps_its_node(why, kept):
     """The node would not have been drained for that reason with such a pod on it."""
     draining, came = record(S.DRAINING, because=why), replace(pod(), **kept)
+    draining = replace(draining, spec=replace(draining.spec, pool_ref=PoolRef(namespace="team", name="pool")))
 
     assert isinstance(next_step(facts(draining, node=node(cordoned=NOW), pods=(came,)), NOW), Uncordon)
     back = next_step(facts(draining, node=node(), pods=(came,)), NOW)
