@@ -23,7 +23,7 @@ from tests.crash.rest import WorldOutcome
 from tests.crash.worlds import Work
 from tests.engine.container_world import VIRTUAL_NODE, BoundContainers, VirtualNode
 from tests.engine.group_world import KIND as NODE_PROVISIONER
-from tests.engine.market_world import clouds, market
+from tests.engine.market_world import WEB_NODE, clouds, market, run_daemonset
 from tests.engine.power_world import SERVER
 from tests.engine.tailnet_world import TailnetMachines, tailnet_of
 
@@ -47,6 +47,10 @@ class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
     #: Machines enter a tailnet first; scripts what goes wrong there, and gets its server.
     tailnet: Callable | None = None
     work: tuple[Work, ...] = ()
+    #: The cpu that each pod of `work` requests. Where it is set, a DaemonSet takes 12 of the 32 of each machine.
+    pod_cpu: str | None = None
+    #: Machines at the same time, of those that Forebay ordered. Default: for each work two, of which one is leaving.
+    most: int | None = None
     #: Work of pods that run in containers of the first market.
     remote: tuple[Work, ...] = ()
     #: Options of every market.
@@ -115,7 +119,7 @@ class MarketOutcome(WorldOutcome):
 
     def nodes(self):
         names = (each["metadata"]["name"] for each in self.cloud.store.list(NODE_KIND))
-        return [name for name in names if name != VIRTUAL_NODE]
+        return [name for name in names if name not in {VIRTUAL_NODE, WEB_NODE}]
 
     def waiting(self):
         ended = set() if self.virtual_node is None else self.virtual_node.ended.keys()
@@ -145,6 +149,7 @@ class MarketOutcome(WorldOutcome):
         for each in self.cloud.markets.values():
             yield from getattr(each, "violations", ())
         yield from self._bought_twice()
+        yield from self._too_many_bought()
         yield from self._used_nodes_deleted()
         yield from self._run_twice()
         if self.quiet_at is not None:
@@ -195,6 +200,18 @@ class MarketOutcome(WorldOutcome):
                 yield f"bought twice: {before.id} and {each.id} for {each.order.name}"
             by_owner[owner] = each
 
+    def _too_many_bought(self):
+        """Whatever goes wrong, nothing is bought for pods that have a machine already, or one on its way."""
+        most = self.scenario.most
+        allowed = 2 * len(self.scenario.work) + 2 * len(self.scenario.remote) if most is None else most
+        ordered = [each.line for each in self.rented if each.order.owner in self.cloud.records]
+        for line in ordered if not self.scenario.rents_twice else ():
+            others = (each for each in ordered if each.created <= line.created)
+            there = sum(each.ended is None or each.ended > line.created for each in others)
+            if there > allowed:
+                yield f"{there} machines at {line.created:%H:%M:%S}, where {allowed} should do"
+                return
+
     def _run_twice(self):
         """Containers of one pod at the same time, whatever records they are of."""
         by_pod = defaultdict(list)
@@ -235,6 +252,8 @@ async def _rents(scenario, deaths):
         if tailnet is not None:
             tailnet_of(cloud, tailnet)
             scenario.tailnet(tailnet)
+        if scenario.pod_cpu is not None:
+            run_daemonset(cloud, "12")
         if scenario.configure is not None:
             scenario.configure(cloud)
         for name in cloud.markets if scenario.configure is None else ():
@@ -284,7 +303,8 @@ async def _submit(scenario, cloud, virtual_node):
         if work in scenario.remote:
             virtual_node.pod(work.name, runs=f"{work.runs:g}s")
         else:
-            cloud.world.job(work.name, work.gpus, runs=f"{work.runs:g}s", labels={"work": work.name})
+            runs, labels = f"{work.runs:g}s", {"work": work.name}
+            cloud.world.job(work.name, work.gpus, runs=runs, labels=labels, cpu=scenario.pod_cpu)
 
 
 async def _weather(scenario, cloud):

@@ -18,6 +18,8 @@ SKUS = {
     "beta": (Sku(instance_type="large", gpus=4, hourly_price="4.80", region="east", boot=20, driver=5, stock=3),),
 }
 WORK = (Work("one", 1, at=5), Work("four", 4, at=8, runs=40))
+#: All that the DaemonSet leaves of a machine.
+POD_CPU = "20"
 
 
 def leave(cloud):
@@ -26,7 +28,7 @@ def leave(cloud):
 
 
 def world(script=None, **fields):
-    return MarketScenario(skus=SKUS, work=WORK, script=script, **fields)
+    return MarketScenario(skus=SKUS, work=WORK, pod_cpu=POD_CPU, script=script, **fields)
 
 
 FAULTS = usual_faults(world) | {
@@ -46,6 +48,7 @@ FAULTS = usual_faults(world) | {
 MIXED = MarketScenario(
     skus=SKUS,
     work=WORK[:1],
+    pod_cpu=POD_CPU,
     script=lambda cloud: (
         cloud.markets["alpha"].script(MarketCall.LAUNCH, faults.no_capacity()),
         cloud.markets["beta"].script(MarketCall.LAUNCH, faults.answer_lost()),

@@ -1,5 +1,7 @@
 """Pools that replace their own nodes, and a crash before and after every request: no leak, no double, to the cent."""
 
+from functools import partial
+
 import pytest
 
 from forebay.embedded.api import kinds
@@ -7,6 +9,7 @@ from forebay.simulate.market_goods import Sku
 from tests.crash.market_worlds import JOINS, MarketScenario, rents
 from tests.crash.mortal import Moment
 from tests.crash.worlds import Work
+from tests.engine.market_world import needs
 
 _PARTS = 4
 SKUS = {
@@ -15,6 +18,8 @@ SKUS = {
         Sku(instance_type="large", gpus=4, hourly_price="4.80", boot=20, driver=5),
     ),
 }
+#: Four pods fill what the DaemonSet leaves of a large machine.
+SERVE_CPU = "5"
 DISRUPTION = {"consolidationPolicy": "WhenUnderutilized", "consolidateAfter": "20s", "budgets": [{"nodes": 2}]}
 
 
@@ -31,7 +36,7 @@ def change(cloud, **spec):
     cloud.world.change(pool_kind(cloud), "alpha", lambda each: each["spec"].update(spec), "kube-system")
 
 
-def serve(cloud, replicas):
+def serve(cloud, replicas, cpu="0"):
     """A ReplicaSet whose pods run until it is scaled down."""
     found = [each for each in cloud.store.list(kinds.REPLICA_SET_KIND) if each["metadata"]["name"] == "serve"]
     if found:
@@ -40,9 +45,8 @@ def serve(cloud, replicas):
         )
         return
     labels = {"app": "serve"}
-    container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     notes = {"embedded.forebay.dev/run-time": "10000h"}
-    template = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"containers": [container]}}
+    template = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"containers": needs(cpu, 1)}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     cloud.store.create(kinds.REPLICA_SET_KIND, {"metadata": {"name": "serve", "namespace": "default"}, "spec": spec})
 
@@ -51,10 +55,13 @@ def relabel(cloud):
     change(cloud, template={"metadata": {"labels": {"tier": "new"}}})
 
 
+fill = partial(serve, cpu=SERVE_CPU)
 WORLDS = {
     #: Two static nodes, of which one is taken away again.
     "static": MarketScenario(
         skus=SKUS,
+        pod_cpu="20",
+        most=2,
         work=(Work("one", 1, at=60, runs=30),),
         configure=lambda cloud: configure(cloud, minNodes=2),
         later=((120.0, lambda cloud: change(cloud, minNodes=1)), (200.0, lambda cloud: change(cloud, minNodes=0))),
@@ -62,21 +69,26 @@ WORLDS = {
     #: A node drifts, and its pod moves to its replacement.
     "drift": MarketScenario(
         skus=SKUS,
+        pod_cpu=SERVE_CPU,
+        most=3,
         configure=configure,
         later=(
-            (5.0, lambda cloud: serve(cloud, 1)),
+            (5.0, lambda cloud: fill(cloud, 1)),
             (60.0, relabel),
-            (220.0, lambda cloud: serve(cloud, 0)),
+            (220.0, lambda cloud: fill(cloud, 0)),
         ),
     ),
-    #: Four pods become one, which moves to a cheaper machine.
+    #: Four pods, of which one comes while the machine boots, become one, which moves to a cheaper machine.
     "underutilized": MarketScenario(
         skus=SKUS,
+        pod_cpu=SERVE_CPU,
+        most=3,
         configure=lambda cloud: (configure(cloud), cloud.markets["alpha"].restock("small", 0)),
         later=(
-            (5.0, lambda cloud: serve(cloud, 4)),
-            (60.0, lambda cloud: (cloud.markets["alpha"].restock("small", 4), serve(cloud, 1))),
-            (260.0, lambda cloud: serve(cloud, 0)),
+            (5.0, lambda cloud: fill(cloud, 3)),
+            (15.0, lambda cloud: fill(cloud, 4)),
+            (60.0, lambda cloud: (cloud.markets["alpha"].restock("small", 4), fill(cloud, 1))),
+            (260.0, lambda cloud: fill(cloud, 0)),
         ),
     ),
 }

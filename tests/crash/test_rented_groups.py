@@ -14,7 +14,7 @@ from tests.crash.places import DEEP, deaths_of, survives
 from tests.crash.test_clouds import CLOUDS, FAULTS, JOIN_LINE
 from tests.crash.test_clouds import world as cloud_world
 from tests.crash.worlds import Work
-from tests.engine.group_world import rent
+from tests.engine.group_world import change, rent
 
 WORK = (Work("one", 1, at=5), Work("two", 1, at=8, runs=40), Work("more", 1, at=30, runs=60))
 TYPES = {"crusoe": "l40s-48gb.1x", "gcp": "g2-standard-8", "lambdalabs": "gpu_1x_h100", "paperspace": "A4000"}
@@ -38,13 +38,20 @@ def world(cloud, **fields):
 
 def simulated(script=None, **fields):
     configure = partial(group, provider="simulated", instance_type="near", joins=JOINS)
-    return MarketScenario(skus={"alpha": (NEAR, FAR)}, work=WORK, configure=configure, script=script, **fields)
+    skus = {"alpha": (NEAR, FAR)}
+    # Two pods fill what the DaemonSet leaves of a machine.
+    return MarketScenario(skus=skus, work=WORK, pod_cpu="10", configure=configure, script=script, **fields)
 
 
 def mixed(cloud):
     """No capacity in one zone, an answer that is lost; and at the end again."""
     cloud.markets["alpha"].script(MarketCall.LAUNCH, faults.no_capacity(zone=True), faults.answer_lost())
     cloud.markets["alpha"].script(MarketCall.TERMINATE, faults.answer_lost())
+
+
+def relabel(cloud):
+    """The machines that are there have drifted."""
+    change(cloud, labels={"tier": "new"})
 
 
 def purposes(outcome):
@@ -74,7 +81,7 @@ def test_no_request_is_a_bad_one_to_die_at_with_a_rented_group_of_a_cloud(cloud)
 
 
 def test_no_request_is_a_bad_one_to_die_at_with_a_rented_group():
-    scenario = simulated(mixed, options={"list_lag": 3.0})
+    scenario = simulated(mixed, options={"list_lag": 3.0}, later=((40.0, relabel),))
     whole = rents(scenario)
     assert (whole.found, purposes(whole)) == ((), {"Group"})
     assert [breach for death in deaths_of(scenario, few=10) for breach in survives(scenario, death)] == []

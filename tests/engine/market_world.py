@@ -10,7 +10,7 @@ import msgspec
 from forebay.api.codec import decode
 from forebay.api.gpu_instance import GPU_INSTANCE
 from forebay.budgets.bill_shares import billed
-from forebay.embedded.api.kinds import SECRET_KIND
+from forebay.embedded.api.kinds import NODE_KIND, SECRET_KIND
 from forebay.engine.operator import Operator
 from forebay.kube.client import Client
 from forebay.net import clock
@@ -20,6 +20,9 @@ from forebay.simulate.market import Market, by_host
 from forebay.simulate.market_nodes import EmbeddedKubelets
 from tests.contract.providers.conformance import ConformanceServer
 from tests.engine.power_world import POWER, SERVER, environment, lab
+
+#: A node without GPUs.
+WEB_NODE = "web"
 
 
 def secret(cloud, name, **data):
@@ -79,6 +82,27 @@ class Cloud:
                 assert span.end is not None, record.metadata.name
                 paid += Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
         return paid
+
+
+def needs(cpu, gpus=0):
+    resources = {"requests": {"cpu": cpu}, "limits": {"nvidia.com/gpu": gpus} if gpus else {}}
+    return [{"name": "main", "image": "work:1", "resources": resources}]
+
+
+def run_daemonset(cloud, cpu):
+    """A DaemonSet with a pod on a node without GPUs."""
+    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True"}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [ready]}
+    cloud.store.create(NODE_KIND, {"metadata": {"name": WEB_NODE}, "status": status})
+    everywhere = {"containers": needs(cpu), "tolerations": [{"operator": "Exists"}]}
+    labels = {"app": "exporter"}
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": everywhere}}
+    kind = cloud.store.kinds.named("apps/v1", "DaemonSet")
+    made = cloud.store.create(kind, {"metadata": {"name": "exporter", "namespace": "default"}, "spec": spec})
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "exporter", "controller": True}
+    meta = {"ownerReferences": [{**owner, "uid": made["metadata"]["uid"]}]}
+    cloud.world.pod("exporter", 0, runs=None, nodeName=WEB_NODE, metadata=meta, **everywhere)
 
 
 @asynccontextmanager

@@ -56,9 +56,9 @@ class Lab:
             kinds.POD_KIND, {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
         )
 
-    def job(self, name, gpus=1, *, runs="60s", labels=None):
+    def job(self, name, gpus=1, *, runs="60s", labels=None, cpu=None):
         """One pod, begun again however often it is lost."""
-        resources = {"limits": {"nvidia.com/gpu": gpus}}
+        resources = {"requests": {"cpu": cpu} if cpu else {}, "limits": {"nvidia.com/gpu": gpus}}
         template = {
             "metadata": {"annotations": {"embedded.forebay.dev/run-time": runs}, "labels": labels or {}},
             "spec": {

@@ -68,6 +68,23 @@ async def test_a_capacity_error_goes_to_the_next_offer_at_once():
         assert cloud.ledger() == cloud.bill() > 0
 
 
+async def test_pods_go_to_another_provider_after_two_answers_were_lost_and_nothing_is_bought_twice():
+    async with clouds(market("alpha", CHEAP), market("beta", DEAR)) as cloud:
+        for name in ("alpha", "beta"):
+            cloud.pool(
+                name, cloudInit={"template": "#cloud-config\n# join as {{.NodeName}} with {{.BootstrapToken}}\n"}
+            )
+        cloud.markets["alpha"].script(MarketCall.LAUNCH, *[market_faults.request_lost()] * 2)
+        cloud.world.pod("train", 4, runs="60s")
+        async with cloud_operator(cloud):
+            # A minute for each: so long a call may be under way.
+            await until(lambda: len(cloud.markets["beta"].running) == 1, seconds=150)
+            assert not cloud.markets["alpha"].instances
+            await until(lambda: cloud.world.phase("train") == "Succeeded")
+            await until(lambda: set(cloud.world.states().values()) == {"Gone"})
+        assert cloud.ledger() == cloud.bill() > 0
+
+
 async def test_a_reclaimed_machine_is_replaced():
     spot = Sku(instance_type="a100.8x", gpus=8, hourly_price="6.10", spot=True, boot=60, driver=10)
     async with clouds(market("alpha", spot), market("beta", DEAR)) as cloud:

@@ -67,7 +67,7 @@ async def test_members_are_replaced_before_they_end_and_their_pods_move_first():
         assert set(group.members) == first
         await until(lambda: len(group.members) > 2)
         assert first <= set(group.members)
-        assert "end soon" in status(cloud)["arithmetic"][1]
+        assert "to replace" in status(cloud)["arithmetic"][1]
         await until(lambda: not first & set(group.members))
         await until(lambda: len(running(cloud)) == 2)
         assert group.ran_out == []

@@ -11,8 +11,9 @@ from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import JOIN_LINE
 from tests.contract.providers.crusoe.server import CrusoeCloud
 from tests.contract.providers.crusoe.server import goods as crusoe_goods
-from tests.engine.group_world import all_three_go, change, condition, provisioner, remove, rent, sizes, status
+from tests.engine.group_world import all_three_go, change, condition, provisioner, remove, rent, sizes, status, tainted
 from tests.engine.market_world import cloud_operator, clouds, market
+from tests.engine.serving_pool import replicas
 from tests.engine.test_markets import until
 
 NEAR = Sku(instance_type="a3.8x", gpus=8, gpu_type="H100", hourly_price="20.00", zone="z-a", boot=60, driver=10)
@@ -136,6 +137,12 @@ async def test_a_provisioner_that_is_created_again_goes_on_with_its_nodes():
             assert sizes(cloud) == (2, 2, 0, 0)
 
 
+def lose_record(cloud, name):
+    kind = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
+    cloud.world.change(kind, name, lambda found: found["metadata"].update(finalizers=[]))
+    cloud.store.delete(kind, None, name)
+
+
 async def test_a_machine_that_lost_its_record_is_a_member_again():
     async with clouds(market("alpha", NEAR)) as cloud:
         rent(cloud, minUnutilizedGPUNodes=1)
@@ -143,9 +150,7 @@ async def test_a_machine_that_lost_its_record_is_a_member_again():
         async with cloud_operator(cloud):
             await until(lambda: list(cloud.world.states().values()) == ["Ready"])
         (name,) = cloud.world.records()
-        kind = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
-        cloud.world.change(kind, name, lambda found: found["metadata"].update(finalizers=[]))
-        cloud.store.delete(kind, None, name)
+        lose_record(cloud, name)
         async with cloud_operator(cloud, "b"):
             await until(lambda: name in cloud.world.records() and cloud.world.state(name) == "Ready", seconds=600)
             await asyncio.sleep(900)
@@ -153,6 +158,23 @@ async def test_a_machine_that_lost_its_record_is_a_member_again():
             # Another one was rented meanwhile: of the two, one too many goes after the delay.
             await until(lambda: len(alpha.running) == 1)
             assert sorted(cloud.world.states().values()) in (["Gone", "Ready"], ["Ready", "Terminating"])
+
+
+async def test_a_machine_of_a_cloud_that_lists_no_names_is_a_member_again_by_its_provider_id():
+    def crusoe(nodes):
+        return CrusoeCloud(crusoe_goods(boot=20, driver=5, shutdown=5), nodes, name="crusoe", key="dHJpYWwta2V5")
+
+    async with clouds(crusoe) as cloud:
+        joins = {"cloudInit": {"template": f"#!/bin/sh\n# {JOIN_LINE} --provider-id={{{{.ProviderID}}}}\n"}}
+        rented = {"name": "crusoe", "instanceType": "l40s-48gb.1x"}
+        rent(cloud, of="crusoe", node_class=joins, provider=rented, minUnutilizedGPUNodes=1)
+        async with cloud_operator(cloud):
+            await until(lambda: list(cloud.world.states().values()) == ["Ready"])
+        (name,) = cloud.world.records()
+        lose_record(cloud, name)
+        async with cloud_operator(cloud, "b"):
+            await until(lambda: name in cloud.world.records() and cloud.world.state(name) == "Ready", seconds=300)
+            assert cloud.world.record(name)["spec"]["provisionerRef"]["name"] == "pool"
 
 
 @pytest.mark.parametrize(
@@ -203,3 +225,58 @@ async def test_machines_of_a_cloud_without_groups_join_as_the_class_says():
                 each for each in cloud.store.list(EVENT_KIND) if each["involvedObject"]["kind"] == "NodeProvisioner"
             ]
             assert any("one more machine of crusoe in" in each["message"] for each in events)
+
+
+def relabel(cloud):
+    change(cloud, labels={"tier": "new"})
+
+
+def marks(cloud):
+    return [taint["value"] for node in cloud.store.list(NODE_KIND) for taint in node["spec"].get("taints") or ()]
+
+
+def tiers(cloud):
+    return sorted(each["metadata"]["labels"].get("tier", "old") for each in cloud.store.list(NODE_KIND))
+
+
+async def test_machines_of_an_earlier_class_or_of_earlier_labels_are_replaced_one_after_the_other_and_first():
+    async with clouds(market("alpha", NEAR)) as cloud:
+        rent(cloud, minGPUUtilizationPercent=50, minUnutilizedGPUNodes=1)
+        replicas(cloud, 2, gpus=8)
+        alpha = cloud.markets["alpha"]
+        async with cloud_operator(cloud):
+            await until(lambda: list(cloud.world.states().values()) == ["Ready"] * 3)
+            relabel(cloud)
+            least = most = 3
+            for _ in range(300):
+                await asyncio.sleep(5)
+                ready = [each for each in cloud.world.states().values() if each == "Ready"]
+                least, most = min(least, len(ready)), max(most, len(alpha.running))
+            assert tiers(cloud) == ["new"] * 3
+            assert (least, most) == (3, 4), "one more at a time, and never fewer that serve"
+            await until(lambda: sizes(cloud)[:3] == (3, 3, 2))
+            reasons = {
+                each["reason"] for each in cloud.world.records().values() for each in each["status"]["transitions"]
+            }
+            assert "Drifted" in reasons
+            assert not tainted(cloud)
+
+
+async def test_a_job_is_not_moved_from_a_drifted_machine_and_a_class_that_is_changed_back_replaces_nothing():
+    async with clouds(market("alpha", NEAR)) as cloud:
+        rent(cloud, minGPUUtilizationPercent=50)
+        cloud.world.job("train", 8, runs="900s")
+        alpha = cloud.markets["alpha"]
+        async with cloud_operator(cloud):
+            await until(lambda: list(cloud.world.states().values()) == ["Ready"])
+            relabel(cloud)
+            await asyncio.sleep(300)
+            assert (tiers(cloud), len(alpha.instances)) == (["old"], 1)
+            replicas(cloud, 1, gpus=8)
+            await until(lambda: tiers(cloud) == ["new", "old"])
+            change(cloud, labels={"tier": "newest"})
+            await until(lambda: "replacing" in marks(cloud))
+            relabel(cloud)
+            await until(lambda: not marks(cloud))
+            await asyncio.sleep(300)
+            assert tiers(cloud) == ["new", "old"], "the one that was rented for the replacement was not needed"

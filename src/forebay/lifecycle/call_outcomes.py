@@ -129,7 +129,7 @@ def launch_failed(
     reason = _REASONS[failure.kind]
     retry = failure.kind in _TRANSIENT and attempts < MAX_ATTEMPTS and asked <= MAX_LAUNCH_WAIT
     policy = policy_of(record)
-    if (policy.launches_alike or policy.runs_its_pod) and _earlier_outcome_unknown(status):
+    if (policy.launches_alike or policy.runs_its_pod) and earlier_outcome_unknown(status):
         # This call started nothing, but the one before it may have.
         earlier = f"An earlier {policy.words.launch_call} call may have succeeded"
         if retry:
@@ -176,7 +176,7 @@ def launch_prevented(record: GPUInstance, why: str, now: datetime, *, pod_lost: 
         return status
     launch = f"{launch_noun(record)} of {describe(record)}"
     if pod_lost:
-        if _earlier_outcome_unknown(status):
+        if earlier_outcome_unknown(status):
             sentence = (
                 f"{launch} cancelled: {why} An earlier launch call may have succeeded. Terminating what it started."
             )
@@ -205,7 +205,7 @@ def _one_less(status: GPUInstanceStatus) -> int | None:
     return (status.attempt or 1) - 1 or None
 
 
-def _earlier_outcome_unknown(status: GPUInstanceStatus) -> bool:
+def earlier_outcome_unknown(status: GPUInstanceStatus) -> bool:
     """True where the launch was called at least twice without an answer in between."""
     states = [each.state for each in status.transitions[-2:]]
     return states == [InstanceState.LAUNCHING, InstanceState.LAUNCHING]

@@ -59,7 +59,7 @@ def cooldowns(
             continue
         if _mended(record, failure, revisions or {}):
             continue
-        until = failure.at + cooldown_span(failures_of(record))
+        until = _counted_from(record, failure) + cooldown_span(failures_of(record))
         if until <= now or (key in found and found[key].until >= until):
             continue
         left = human(until - now)
@@ -114,7 +114,7 @@ def order_cooldown(records: Iterable[GPUInstance], offer: OfferKey) -> Cooldown 
 def cooldown_end(record: GPUInstance) -> datetime | None:
     """Until when what the record was launched from cools down; None where it did not fail."""
     failure = _failure(record)
-    return None if failure is None else failure.at + cooldown_span(failures_of(record))
+    return None if failure is None else _counted_from(record, failure) + cooldown_span(failures_of(record))
 
 
 def retained_until(record: GPUInstance) -> datetime | None:
@@ -155,6 +155,18 @@ def _failure(record: GPUInstance) -> Transition | None:
         return None
     ends = (each for each in reversed(record.status.transitions) if each.state in _ENDING)
     return next((each for each in ends if each.reason in FAILURES), None)
+
+
+def _counted_from(record: GPUInstance, failure: Transition) -> datetime:
+    """When the cooldown begins: where answers were lost, and no listing showed a machine, with the first call.
+
+    Its pods have waited since then, and nothing else was tried at the source on their account.
+    """
+    lost = failure.reason == Reason.LAUNCH_FAILED and _scope(record) is FailureScope.SOURCE
+    if not lost or record.in_instance_group or record.status is None:
+        return failure.at
+    calls = (each.at for each in record.status.transitions if each.state is InstanceState.LAUNCHING)
+    return next(calls, failure.at)
 
 
 def _mended(record: GPUInstance, failure: Transition, revisions: Revisions) -> bool:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Purpose
 from forebay.demand.maintenance import maintenance
-from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS, instance_found, launch_backoff
+from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS, earlier_outcome_unknown, instance_found, launch_backoff
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import Facts, instance_id
@@ -20,7 +20,7 @@ from forebay.lifecycle.termination import into_terminating
 from forebay.lifecycle.transitions import transition, whole_seconds
 from forebay.lifecycle.wording import describe, for_pods, launch_noun, launch_phrase, termination_phrase
 from forebay.model.reasons import Reason
-from forebay.model.sources import Instance, InstancePhase
+from forebay.model.sources import FailureScope, Instance, InstancePhase
 from forebay.model.spans import human
 
 #: How soon a machine that is powering off is checked again.
@@ -126,6 +126,8 @@ def launching(ctx: RuleContext) -> RuleResult:
     if seen.absent_after(called + settle_time(ctx.capabilities)):
         # The listing would show it by now. That launch never happened, so another cannot bring a second instance, and
         # nothing has been billed so far.
+        if facts.policy.joins_as_new_node and earlier_outcome_unknown(status):
+            return _failed(ctx, attempts, FailureScope.SOURCE)
         return _launch(ctx, first=True) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
     late = deadline(ctx.record, status, ctx.capabilities) or now
     if now < late:
@@ -186,9 +188,10 @@ def _adopt_instance(ctx: RuleContext, instance: Instance, sentence: str) -> Writ
     return WriteStatus(record=ctx.record, reason=Reason.ADOPTED, sentence=sentence, status=status)
 
 
-def _failed(ctx: RuleContext, attempts: int) -> RuleResult:
+def _failed(ctx: RuleContext, attempts: int, scope: FailureScope | None = None) -> RuleResult:
+    """`scope`: where each answer takes minutes to find out about, other offers of the provider are not tried either."""
     sentence = (
         f"{launch_noun(ctx.record)} of {describe(ctx.record)} failed: {attempts} calls without a known outcome. "
         f"{termination_phrase(ctx.record)}, in case one of them succeeded, and trying other capacity."
     )
-    return into_terminating(ctx, Reason.LAUNCH_FAILED, sentence, failed=True)
+    return into_terminating(ctx, Reason.LAUNCH_FAILED, sentence, failed=True, scope=scope)

@@ -4,18 +4,32 @@ A node is tied to its record by the name that was chosen for it, under which onl
 and by spec.providerID, which the API server lets nobody change. Labels prove nothing: a node writes them itself.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.model.nodes import Node
+from forebay.model.sources import Instance
 
 _OWN_SCHEME: Final = "forebay://"
 
 
 def own_provider_id(record: GPUInstance) -> str:
     """The spec.providerID that a machine registers with where Forebay writes what it boots: known before the launch."""
-    return f"{_OWN_SCHEME}{record.spec.provider}/{record.uid}"
+    return _own_id(record.spec.provider, record.uid)
+
+
+def node_of_orphan(instance: Instance, provider: str, nodes: Iterable[Node]) -> Node | None:
+    """The node of a machine that has lost its record: the one that registered with the spec.providerID that Forebay
+    told the machine, or with the provider's own.
+    """
+    ids = {instance.provider_id, _own_id(provider, instance.owner) if instance.owner is not None else None} - {None}
+    return next((node for node in nodes if node.provider_id in ids), None) if ids else None
+
+
+def _own_id(provider: str, uid: str) -> str:
+    return f"{_OWN_SCHEME}{provider}/{uid}"
 
 
 def is_own_provider_id(provider_id: str | None) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState, Purpose
 from forebay.lifecycle.deliveries.policies import policy_for
 from forebay.lifecycle.facts import instance_id
+from forebay.lifecycle.node_identity import node_of_orphan
 from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node
 from forebay.lifecycle.steps import Adopt
 from forebay.lifecycle.transitions import transition, whole_seconds
@@ -81,7 +82,7 @@ def adoptions(
     for source in sources:
         for adopt in (
             *_owned_machines(found, source, recorded, nodes, now),
-            *_leftovers(found, source, recorded, now),
+            *_leftovers(found, source, recorded, nodes, now),
         ):
             # Two classes may share an account, and then both list what is in it.
             adopted.setdefault(adopt.name, adopt)
@@ -162,7 +163,9 @@ def _machine_of(offer: Offer) -> str:
     return offer.node_name or offer.instance_type
 
 
-def _leftovers(found: Orphans, source: Source, recorded: RecordedInstances, now: datetime) -> Iterator[Adopt]:
+def _leftovers(
+    found: Orphans, source: Source, recorded: RecordedInstances, nodes: Mapping[str, Node], now: datetime
+) -> Iterator[Adopt]:
     for instance, reason in recorded.orphans_of(source):
         if reason is Reason.ADOPTED or not found.long_enough(source.key, instance.id, now, instance.created):
             continue
@@ -176,6 +179,7 @@ def _leftovers(found: Orphans, source: Source, recorded: RecordedInstances, now:
         price = instance.price.exact() if instance.price is not None else None
         # Where the provider does not tell since when it runs, that is as long as it has been seen.
         created = instance.created or found.seen[source.key, instance.id].first
+        node = node_of_orphan(instance, provider, nodes.values())
         yield Adopt(
             name=name,
             spec=GPUInstanceSpec(
@@ -194,8 +198,8 @@ def _leftovers(found: Orphans, source: Source, recorded: RecordedInstances, now:
                 sentence,
                 now,
                 instance_id=instance.id,
-                provider_id=instance.provider_id,
-                node_name=instance.node_name,
+                provider_id=instance.provider_id if node is None else node.provider_id,
+                node_name=instance.node_name if node is None else node.name,
                 hourly_price=price,
                 billed_from=whole_seconds(created),
             ),

@@ -13,7 +13,7 @@ from forebay.lifecycle.cordon import cordoned_at
 from forebay.lifecycle.deliveries.policy import missing
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.facts import instance_id
-from forebay.lifecycle.moving import not_worth_moving
+from forebay.lifecycle.moving import kept_for_pods
 from forebay.lifecycle.presence import (
     ABSENCES_NEEDED,
     NO_ABSENCES,
@@ -96,7 +96,7 @@ def draining(ctx: RuleContext) -> RuleResult:
             # Their eviction may be blocked for long, and the cordon keeps out pods that could use the GPUs.
             waits = "GPU pods wait for it, and other pods have not left it"
             return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {waits}.")
-    if why == Reason.UNDERUTILIZED and (kept := not_worth_moving(ctx)) is not None:
+    if (kept := kept_for_pods(ctx, why)) is not None:
         return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {kept}.")
     if why == Reason.POOL_GONE and _usable(ctx) and revoked(facts, now) is None:
         return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: its GPUNodePool exists again.")

@@ -261,6 +261,7 @@ def _template(each: SizedProvisioner, group: str, snapshot: Snapshot) -> FreeNod
         if record.state is InstanceState.READY
         and record.spec.provisioner_ref is not None
         and record.spec.provisioner_ref.group == group
+        and not (each.rented is not None and each.rented.drifted(record))
     )
     ready = [node for node in own if node is not None and node.ready and node.deleted is None]
     node = max(ready, key=lambda node: (node.created, node.name)) if ready else None

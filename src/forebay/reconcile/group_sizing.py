@@ -34,7 +34,7 @@ from forebay.reconcile.group_growth import (
     sized_provisioners,
 )
 from forebay.reconcile.isolation import Faults
-from forebay.reconcile.member_rotation import MemberEnd, SizedMember, member_end, rotate_members
+from forebay.reconcile.member_rotation import MemberEnd, SizedMember, drift_ends, member_end, rotate_members
 from forebay.reconcile.rented_groups import leave_deleted, next_leave, rented_member_spec
 from forebay.reconcile.snapshot import Snapshot
 from forebay.sizing.passes import (
@@ -113,7 +113,7 @@ def size_groups(  # noqa: PLR0917 (all that one pass depends on)
     looked = snapshot.memory.defragmented
     looks = looked is None or snapshot.now >= looked + CHECK_INTERVAL
     for each in grown.sized or sized_provisioners(snapshot):
-        ends = _ends(each)
+        ends = {**_ends(each), **drift_ends(each, snapshot)}
         with faults.of("NodeProvisioner", "", each.name):
             members = tuple(sized_members(each, snapshot, reserved, ends))
             growth = grown.by_provisioner.get(each.name, GroupGrowth())
@@ -122,7 +122,7 @@ def size_groups(  # noqa: PLR0917 (all that one pass depends on)
             target = target_size(use, rules)
             nodes = [member.node for member in members if member.node is not None and member.ends is None]
             change = next_pass(nodes, use.size - use.ending, target.size - use.ending, snapshot.now)
-            decisions += rotate_members(each, members, snapshot, excluded)
+            decisions += rotate_members(each, members, target.size - use.ending, snapshot, excluded)
             if each.rented is None or each.source.key.node_class not in classes:
                 new = tuple(_expand(each, change.expand, growth, target, snapshot))
                 decisions += new
@@ -138,7 +138,7 @@ def size_groups(  # noqa: PLR0917 (all that one pass depends on)
             sizes[each.name] = SizedGroups(sized=each, use=use, target=target, tainted=tainted)
             if (expiry := next_expiry(nodes, snapshot.now)) is not None:
                 due.append(expiry)
-            due += (at for end in ends.values() for at in (end.replace_at, end.evict_at) if at > snapshot.now)
+            due += (at for end in ends.values() for at in (end.replace_at, end.evict_at) if at and at > snapshot.now)
             due += (cooldown.until for group in each.groups if (cooldown := each.cooldown(group)) is not None)
     decisions += _stray_taints(snapshot)
     decisions += leave_deleted(snapshot, excluded)
@@ -157,10 +157,12 @@ def sizing_rules(spec: NodeProvisionerSpec) -> SizingRules:
 
 
 def _ends(each: SizedProvisioner) -> dict[str, MemberEnd]:
-    """Members that their provider ends at a known time, by id."""
+    """Members that their provider ends at a known time, by name of their record."""
     listing = each.source.listing
     found = listing.found.instances if listing is not None else ()
-    return {one.id: member_end(one.ends_at, one.created) for one in found if one.ends_at is not None}
+    by_id = {one.id: member_end(one.ends_at, one.created) for one in found if one.ends_at is not None}
+    ids = {record.metadata.name: instance_id(record) for record in each.members} if by_id else {}
+    return {name: by_id[known] for name, known in ids.items() if known in by_id}
 
 
 def sized_members(
@@ -175,7 +177,7 @@ def sized_members(
         node, pods = snapshot.nodes.get(name), snapshot.pods_by_node.get(name, ())
         used = name in reserved or any(keeps_machine(pod, snapshot.rules.gpu_resources) for pod in pods)
         usable = _is_usable(record, node)
-        end = ends.get(instance_id(record) or "") if ends else None
+        end = ends.get(record.metadata.name)
         end = end if end is not None and end.replace_at <= snapshot.now else None
         member = None
         if node is not None and record.state is InstanceState.READY:

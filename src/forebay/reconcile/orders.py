@@ -22,6 +22,7 @@ from forebay.api.gpu_instance import (
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool, NodeMetadata, NodeSpec, NodeTemplate
 from forebay.api.instance_order import ContainerRecord
+from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.parts import PodRef, Taints
 from forebay.api.values import duration_or_never, duration_text
 from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node
@@ -163,8 +164,10 @@ def _is_for(record: GPUInstance, pod: Pod) -> bool:
     return any(each.uid == pod.uid for each in record.spec.pods)
 
 
-def template_hash(node_class: GPUNodeClass | None, pool: GPUNodePool | None) -> str | None:
-    """Hash of what a machine is made of, by its class and pool; None for machines without either.
+def template_hash(
+    node_class: GPUNodeClass | None, pool: GPUNodePool | None, group: NodeProvisionerSpec | None = None
+) -> str | None:
+    """Hash of what a machine is made of, by its class and its pool or rented group; None for machines without a class.
 
     Not of what only chooses among offers (providers, requirements, limits): a machine that was chosen stays as good as
     it was.
@@ -179,6 +182,8 @@ def template_hash(node_class: GPUNodeClass | None, pool: GPUNodePool | None) -> 
     if pool is not None:
         nodes = pool.spec.template.spec or NodeSpec()
         made_of += (pool.spec.template.metadata or NodeMetadata(), nodes.taints, nodes.startup_taints)
+    if group is not None:
+        made_of += (group.labels, group.taints, group.provider.instance_type)
     return hashlib.sha256(msgspec.json.encode(made_of, order="sorted")).hexdigest()[:16]
 
 

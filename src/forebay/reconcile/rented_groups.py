@@ -25,7 +25,7 @@ from forebay.planning.plan import Candidate, Cap
 from forebay.planning.pool_policies import PoolPolicy
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.observed_sizes import observed_sizes
-from forebay.reconcile.orders import OrderTerms
+from forebay.reconcile.orders import OrderTerms, template_hash
 from forebay.reconcile.snapshot import Snapshot
 
 
@@ -34,6 +34,8 @@ class RentedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     #: None: there is no such class.
     node_class: GPUNodeClass | None = None
+    #: Of what its machines are made now.
+    template_hash: str | None = None
     #: By zone or region.
     candidates: Mapping[str, Candidate] = {}
     #: Why machines of the type must not be rented, of those that are offered.
@@ -51,6 +53,11 @@ class RentedGroup(msgspec.Struct, frozen=True, kw_only=True):
         found = [] if candidate.available is None else [candidate.available - taken.get(place, 0)]
         found += (left for cap in self.caps if (left := self._left(cap, candidate, taken)) is not None)
         return max(min(found), 0) if found else None
+
+    def drifted(self, record: GPUInstance) -> bool:
+        """Whether the machine was launched from an earlier class, type, labels or taints."""
+        made_of = record.spec.template_hash
+        return None not in {made_of, self.template_hash} and made_of != self.template_hash
 
     def limit(self, place: str) -> str | None:
         """The limit that leaves no room for one more machine there."""
@@ -110,6 +117,7 @@ def rented_group(provisioner: NodeProvisioner, source: Source, snapshot: Snapsho
             refused[why[1]] = None
     return RentedGroup(
         node_class=node_class,
+        template_hash=template_hash(node_class, None, provisioner.spec),
         candidates=found,
         refused=tuple(refused),
         caps=caps((), [node_class], snapshot.records) if node_class.spec.limits is not None else (),
@@ -138,6 +146,7 @@ def rented_member_spec(  # noqa: PLR0917 (each is a part of the record)
         billing=billing_terms(offer.billing),
         node=planned_node(name, node.labels, node.taints, node.capacity),
         image=terms.image,
+        template_hash=group.template_hash,
         tags=node_class.spec.tags if node_class is not None else {},
         why=why,
     )

@@ -34,7 +34,7 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
     unusable: int = 0
     #: Further nodes for pods that no node has room for.
     needed: int = 0
-    #: Nodes that their provider ends soon: they are replaced, and then go.
+    #: Nodes that their provider ends soon, or that have drifted: they are replaced, and then go.
     ending: int = 0
 
     @property
@@ -108,10 +108,10 @@ def target_size(use: GroupUse, rules: SizingRules) -> TargetSize:
 
 
 def _with_replacements(use: GroupUse, rules: SizingRules) -> TargetSize:
-    """The target without the nodes that end soon, and these besides until they are gone."""
+    """The target without the nodes that are replaced, and these besides until they are gone."""
     others = target_size(replace(use, size=use.size - use.ending, ending=0), rules)
     size = others.size + use.ending
-    ending = f"{_nodes(use.ending)} end soon: the rest is counted without them, and they go when others are there."
+    ending = f"{_nodes(use.ending)} to replace: the rest is counted without these, and they go when others are there."
     steps = [_in_use(use), ending, *others.steps[1:-1]]
     if rules.max_nodes is not None and size > (most := max(rules.max_nodes, use.size)):
         size = most

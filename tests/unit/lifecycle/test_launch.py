@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import ResourceLifetime, SecondaryResource
+from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.steps import Launch, WriteStatus
-from forebay.model.sources import InstancePhase
+from forebay.model.sources import FailureScope, InstancePhase, SourceKey
 from tests.unit.lifecycle.builders import (
     IDEMPOTENT,
     NOW,
@@ -118,6 +119,21 @@ def test_a_launch_that_no_listing_shows_is_repeated_only_after_the_settle_time()
     assert isinstance(again, Launch)
     assert again.status.attempt == 2
     assert again.status.billed_from == settled + seconds(5), "the first call started nothing, so it cost nothing"
+
+
+def test_after_two_lost_answers_the_pods_of_a_rented_machine_are_served_by_another_provider():
+    """Each takes minutes to find out about; the offers of the same provider would take as long."""
+    lost = record(S.LAUNCHING, since=NOW)
+    for call in (1, 2):
+        asked = NOW + call * (RENTED.settle_time + seconds(2))
+        step = next_step(facts(lost, listing=listed(asked=asked)), asked)
+        lost = after(step)
+
+    assert isinstance(step, WriteStatus)
+    assert (step.status.state, step.status.reason, step.status.attempt) == (S.TERMINATING, R.LAUNCH_FAILED, 2)
+    assert (step.status.failures, step.status.failure_scope) == (1, FailureScope.SOURCE)
+    source = SourceKey(lost.spec.node_class_name or "", lost.spec.provider)
+    assert cooldowns([lost], asked)[source].until == NOW + minutes(5), "counted from the first call"
 
 
 def test_an_idempotent_launch_is_repeated_after_a_backoff_and_not_for_ever():

@@ -74,6 +74,16 @@ def test_an_instance_without_a_record_is_terminated_after_two_listings_and_a_min
     assert adopt.name.startswith("leftover-simulated-")
 
 
+@pytest.mark.parametrize("provider_id", ["forebay://simulated/uid-lost", "simulated://i-7"])
+def test_the_node_of_an_orphan_is_known_by_its_provider_id_where_listings_have_no_names(provider_id):
+    orphan = instance("i-7", owner="uid-lost", provider_id="simulated://i-7")
+    others = [node(name="n1"), node(name="n2", provider_id="forebay://simulated/uid-other")]
+
+    *_, (adopt,) = found([[orphan], [orphan]], nodes=[*others, node(name="n7", provider_id=provider_id)])
+
+    assert (adopt.status.node_name, adopt.status.provider_id) == ("n7", provider_id)
+
+
 def test_a_leftover_of_a_source_in_the_environment_has_no_class_in_its_record():
     """The CRD refuses a class without a name: the record could not be created, and the instance would run on."""
     orphan = instance("i-7", owner="uid-lost")

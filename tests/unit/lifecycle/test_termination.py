@@ -5,12 +5,13 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import SecondaryResource
+from forebay.api.gpu_instance import PoolRef, SecondaryResource
 from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
 from forebay.lifecycle.next_step import awaits_listing, step_or_wait
 from forebay.lifecycle.secondary_resources import deleted
 from forebay.lifecycle.steps import DeleteRecord, DeleteResources, Drain, Terminate, Uncordon, WriteStatus
 from forebay.model.sources import Failure, FailureKind, InstancePhase
+from forebay.model.workloads import Owner
 from tests.unit.lifecycle.builders import (
     NOW,
     RENTED,
@@ -79,6 +80,27 @@ def test_a_node_without_gpus_on_which_a_gpu_pod_runs_after_all_is_kept():
     assert isinstance(next_step(facts(draining, node=node(gpus=0, cordoned=NOW), pods=pods), NOW), Uncordon)
     back = next_step(facts(draining, node=node(gpus=0), pods=pods), NOW)
     assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
+
+
+@pytest.mark.parametrize(
+    ("why", "kept"),
+    [
+        (R.DRIFTED, {"owner": Owner("Job", "train", "uid-job")}),
+        (R.DRIFTED, {"owner": None}),
+        (R.EXPIRED, {"annotations": {"forebay.dev/do-not-disrupt": "true"}}),
+    ],
+)
+def test_a_pod_that_comes_in_the_last_moment_and_must_stay_keeps_its_node(why, kept):
+    """The node would not have been drained for that reason with such a pod on it."""
+    draining, came = record(S.DRAINING, because=why), replace(pod(), **kept)
+    draining = replace(draining, spec=replace(draining.spec, pool_ref=PoolRef(namespace="team", name="pool")))
+
+    assert isinstance(next_step(facts(draining, node=node(cordoned=NOW), pods=(came,)), NOW), Uncordon)
+    back = next_step(facts(draining, node=node(), pods=(came,)), NOW)
+    assert (back.status.state, back.status.reason) == (S.READY, R.BACK_IN_USE)
+    assert "team/train is there and must not be moved" in back.sentence
+    moves = replace(pod(), owner=Owner("ReplicaSet", "serve", "uid-set"))
+    assert isinstance(next_step(facts(draining, node=node(cordoned=NOW), pods=(moves,)), NOW + seconds(5)), Drain)
 
 
 @pytest.mark.parametrize("why", [R.DELETED, R.EXPIRED, R.UNHEALTHY, R.POOL_GONE, R.GPUS_MISSING])

@@ -41,7 +41,22 @@ def test_an_empty_node_goes_at_once_and_a_new_one_is_marked_first():
     assert (found.mark, found.drain) == (("b",), ("a",))
 
 
+@pytest.mark.parametrize(
+    ("empty", "ready", "enough", "goes"),
+    [(True, 0, True, True), (True, 1, False, False), (False, 1, True, True), (False, 1, False, False)],
+)
+def test_a_node_that_has_drifted_goes_when_as_many_others_are_ready_as_are_needed(empty, ready, enough, goes):
+    drifted = EndingNode(name="a", ends_at=None, evict_at=None, empty=empty, marked=True)
+    assert rotation([drifted], ready, NOW, enough_without=enough).drain == (("a",) if goes else ())
+
+
+def test_a_node_that_has_drifted_waits_for_an_empty_one_however_long_that_takes():
+    drifted = EndingNode(name="a", ends_at=None, evict_at=None, empty=False, marked=True)
+    assert rotation([drifted, node("b")], 1, NOW).drain == ("b",), "the one that ends is first"
+
+
 def test_the_taint_lets_no_pod_come_any_more_and_says_when_the_node_ends():
+    assert ending_taint(None).value == "replacing"
     assert (ending_taint(END).value, ending_taint(END).effect) == ("20261117T122000Z", Effect.NO_SCHEDULE)
 
 
@@ -67,6 +82,6 @@ def test_the_arithmetic_says_that_nodes_end():
     assert found.reason is TargetReason.TOO_FEW_UNUTILIZED
     assert found.steps[:2] == (
         "10 of 10 nodes are in use (100 %).",
-        "3 nodes end soon: the rest is counted without them, and they go when others are there.",
+        "3 nodes to replace: the rest is counted without these, and they go when others are there.",
     )
     assert found.steps[-1] == "Target 13: grow by 3 (TooFewUnutilized)."
