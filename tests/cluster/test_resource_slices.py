@@ -8,6 +8,7 @@ from forebay.simulate.power import Powered
 from tests.cluster.operators import until
 from tests.cluster.powered import Administrator, gpu_pod, power_api
 from tests.cluster.worlds import FOREBAY, world
+from tests.rig.binaries import NEWEST, minor
 from tests.rig.parts import PLAY
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
@@ -34,6 +35,8 @@ def resource_slice(node):
     }
 
 
+# The field is alpha there, and dropped: no scheduler could give the pod its devices.
+@pytest.mark.skipif(minor() != NEWEST, reason="a server before 1.36 drops extendedResourceName of a DeviceClass")
 async def test_a_machine_with_its_gpus_in_a_slice_serves_its_pod_undisturbed(whole_rig):
     async with world(whole_rig) as made:
         # The node never gets GPUs of a device plugin.

@@ -8,6 +8,8 @@ from typing import Final
 from forebay.model.quantities import CPU, GPU_SUFFIX, Quantity
 
 _HOUR: Final = 3600
+#: GPU-hours below which the thousandths of the status are too coarse for a ratio.
+_MEASURABLE: Final = Fraction(1, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,12 @@ def reported_gpu_hours(text: str | int | None) -> Fraction:
     return Fraction(Quantity.parse(text).nano, 10**9) if text is not None else Fraction(0)
 
 
+_TOO_LITTLE: Final = """
+**Too little was used for this accuracy to mean anything**: the status is in thousandths of an hour. Use more pods
+(--count), more of the resource (--gpus) or a longer --runtime, so that at least 0.02 hours are expected.
+"""
+
+
 def summary(label: str, reading: Accuracy) -> str:
     """The report as a page."""
     found = reading.document()
@@ -102,7 +110,7 @@ Expected: the sum over all pods of the amount x the time from the pod's creation
 A pod starts some time after it is created, so the figure is below 1 while pods are starting. The status is in
 thousandths of an hour, rounded, and as old as its last write. Accuracy is never above 1; a difference of more than
 3.6 seconds above 0 means usage counted twice.
-"""
+{_TOO_LITTLE if reading.expected < _MEASURABLE else ""}"""
 
 
 def _seconds(span: timedelta) -> Fraction:

@@ -53,3 +53,8 @@ def test_the_page_says_what_was_measured():
     assert page.startswith("# Accuracy of a budget: nightly\n")
     assert "50 pods of 100m cpu, 10 a second, each for 30 s" in page
     assert "| **Accuracy** | **0.96** |" in page
+    assert "Too little was used" not in page
+
+
+def test_the_page_says_where_too_little_was_used_for_a_status_in_thousandths():
+    assert "**Too little was used for this accuracy to mean anything**" in summary("", reading("0", at=1))
