@@ -1,7 +1,7 @@
 """Where a launch gets the container of a GPUInstance from: its record, with secrets that exist in memory only.
 
-`ContainerSpecs` is the seam for whoever runs pods in remote containers. `Launches` asks it once for each launch call,
-after the attempt is recorded and before the provider is called. After a crash it is asked again, by another process.
+`ContainerSpecs` is the seam for whoever runs pods in remote containers. It is asked once for each launch call, before
+the attempt is recorded (`container_preparation`). After a crash it is asked again, by another process.
 """
 
 from collections.abc import Mapping

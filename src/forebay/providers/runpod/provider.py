@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from forebay.api.parts import SecretKeyRef
@@ -57,6 +57,8 @@ from forebay.providers.runpod.wire import (
     RunpodRegistryOrder,
 )
 from forebay.providers.secrets import Secrets
+
+T = TypeVar("T")
 
 CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.CONTAINER,),
@@ -128,7 +130,7 @@ class RunpodProvider:
         found: list[Offer] = []
         for count in COUNTS:
             path = f"{GPUS}?include=AVAILABILITY&product=POD&count={count}&cloud={SECURE}"
-            found += offers(count, (await self._calls.get(path, RunpodGpuTypes)).gpus, self._regions)
+            found += offers(count, (await self._read(path, RunpodGpuTypes)).gpus, self._regions)
         return tuple(found)
 
     async def launch(self, request: LaunchRequest) -> Instance:
@@ -166,7 +168,7 @@ class RunpodProvider:
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
-        listed = (await self._calls.get(PODS, RunpodPods)).pods
+        listed = (await self._read(PODS, RunpodPods)).pods
         own = tuple(
             _instance(each, owner)
             for each in listed
@@ -175,6 +177,13 @@ class RunpodProvider:
         for each in own:
             self._created.pop(each.id, None)
         return Found(instances=own)
+
+    async def _read(self, path: str, answer: type[T]) -> T:
+        """What everything waits for is asked a second time where RunPod fails, and not only at the next poll."""
+        try:
+            return await self._calls.get(path, answer)
+        except Unavailable:
+            return await self._calls.get(path, answer)
 
     def _owner(self, pod: RunpodPod) -> str | None:
         """UID of the GPUInstance; None: the pod is not of this cluster."""
