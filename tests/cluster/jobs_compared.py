@@ -7,7 +7,6 @@ nothing: no container, no registry credential, and a ledger that is the bill.
 import asyncio
 import base64
 import json
-import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,9 +22,9 @@ from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.budgets.bill_shares import billed
 from forebay.net.clock import now
 from forebay.net.serve import serving
-from forebay.net.transport import Headers, Response
 from forebay.providers.runpod.offers import COUNTS
 from forebay.simulate.market_responses import MarketCall
+from tests.cluster.faulty_runpod import FaultyRunpod
 from tests.cluster.operators import OperatorProcess, leaders_killed, until, until_progress_ends
 from tests.cluster.test_offload import KEY, configure, job
 from tests.cluster.test_rbac import account_of
@@ -42,6 +41,8 @@ _FAIL_JOB = {
 }
 #: Seconds without a change. An order whose outcome is unknown is made again after two minutes, three times at the most.
 _PATIENCE = 400.0
+#: Seconds. On a busy machine a leader loses a shorter one again and again, and that without being killed.
+_LEASE = 2.0
 #: Kinds of Jobs: how long they run, how they end, and their spec.
 KINDS: tuple[dict[str, Any], ...] = (
     {"runs": "2s", "pulls": True},
@@ -212,34 +213,6 @@ def _end_of(pod: dict[str, Any]) -> str:
     return json.dumps(shown)
 
 
-class FaultyRunpod:
-    """The server, of whose requests a part is refused and a part loses its answer.
-
-    Without `harsh`, an order that is refused is told so (429), and no deletion loses its answer: whether an order with
-    another answer has acted, and whether a fresh pod that DELETE does not find is gone, is certain after two minutes.
-    """
-
-    def __init__(self, cloud: RunpodCloud, *, harsh: bool) -> None:
-        self._cloud = cloud
-        #: Part of the requests that fails; none before the Jobs come.
-        self.faults = 0.0
-        self._harsh = harsh
-        self._chance = random.Random(7)
-        self.failed = 0
-
-    async def answer(self, request: Any) -> Response:
-        drawn = self._chance.random()
-        if drawn >= self.faults:
-            return await self._cloud.answer(request)
-        self.failed += 1
-        if drawn < self.faults / 2 or (request.method == "DELETE" and not self._harsh):
-            known = request.method == "POST" and not self._harsh
-            return Response(429, Headers({"Retry-After": "1"}), b"") if known else Response(503, Headers({}), b"")
-        if not request.url.partition("?")[0].endswith("/logs"):
-            await self._cloud.answer(request)
-        return Response(502, Headers({}), b"")
-
-
 class Comparison(msgspec.Struct, kw_only=True):
     """What came of it."""
 
@@ -379,7 +352,7 @@ async def _operators(rig: Rig, base: str, *, kills: bool, progress: Any) -> Asyn
     await asyncio.to_thread(configure, rig, base, NAME)
     environment = installed(rig.directory / "beside")
     replicas = [
-        OperatorProcess(rig, name, kubeconfig, OPERATOR_NAMESPACE, environment, lease=1.0 if kills else None)
+        OperatorProcess(rig, name, kubeconfig, OPERATOR_NAMESPACE, environment, lease=_LEASE if kills else None)
         for name in ("first", "second")[: 2 if kills else 1]
     ]
     async with AsyncExitStack() as stack:
