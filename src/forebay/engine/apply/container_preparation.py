@@ -70,6 +70,7 @@ class ContainerPreparation:
                 return await self._container_specs.resolve(record)
         except TimeoutError as error:
             why = f"What the container needs could not be read within {_TIMEOUT:.0f} s."
-            raise ContainerNotReady(why) from error
+            raise ContainerNotReady(why, passing=True) from error
         except (KubeError, TransportError) as error:
-            raise ContainerNotReady(f"What the container needs could not be read: {error}.") from error
+            told = f"What the container needs could not be read: {error}."
+            raise ContainerNotReady(told, passing=True) from error

@@ -15,8 +15,12 @@ from forebay.model.secret_text import SecretText
 class ContainerNotReady(Exception):
     """What the container needs is missing or could not be read. Nothing was launched; asked again after a while.
 
-    The text is for people, and holds no secret.
+    The text is for people, and holds no secret. `passing`: nobody need mend anything, so it is not asked much later.
     """
+
+    def __init__(self, text: str, *, passing: bool = False) -> None:
+        super().__init__(text)
+        self.passing = passing
 
 
 class PodLost(Exception):

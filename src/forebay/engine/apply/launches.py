@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, SecondaryResource
 from forebay.engine.apply.container_preparation import ContainerPreparation
-from forebay.engine.apply.container_specs import ContainerSpecs, PodLost
+from forebay.engine.apply.container_specs import ContainerNotReady, ContainerSpecs, PodLost
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launch_requests import launch_request
@@ -101,11 +101,7 @@ class Launches:
         record, provider = claimed
         self._events.transition(record, step.reason, step.sentence)
         if prepared.error is not None:
-            why, lost = str(prepared.error), isinstance(prepared.error, PodLost)
-            log.warning("container not launched", instance=record.metadata.name, error=why)
-            await self._record_outcome(
-                record, lambda seen: call_outcomes.launch_prevented(seen, why, self._clock(), pod_lost=lost)
-            )
+            await self._record_prevented(record, prepared.error)
             return
         try:
             record, values = await self._join_credentials.make(record, planned)
@@ -141,6 +137,15 @@ class Launches:
             await self._record_outcome(
                 record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
             )
+
+    async def _record_prevented(self, record: GPUInstance, error: ContainerNotReady | PodLost) -> None:
+        why, lost = str(error), isinstance(error, PodLost)
+        passing = isinstance(error, ContainerNotReady) and error.passing
+        log.warning("container not launched", instance=record.metadata.name, error=why)
+        await self._record_outcome(
+            record,
+            lambda seen: call_outcomes.launch_prevented(seen, why, self._clock(), pod_lost=lost, passing=passing),
+        )
 
     async def _note(self, record: GPUInstance, resources: tuple[SecondaryResource, ...]) -> GPUInstance | None:
         """The record with resources that are about to be made, before any attempt; None where it has changed."""

@@ -179,7 +179,7 @@ class RunpodProvider:
         return Found(instances=own)
 
     async def _read(self, path: str, answer: type[T]) -> T:
-        """What everything waits for is asked a second time where RunPod fails, and not only at the next poll."""
+        """What others wait for is asked a second time where RunPod fails, and not only at the next poll."""
         try:
             return await self._calls.get(path, answer)
         except Unavailable:
@@ -229,7 +229,7 @@ class RunpodProvider:
 
     async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}
-        for each in (await self._calls.get(REGISTRIES, RunpodRegistries)).registries:
+        for each in (await self._read(REGISTRIES, RunpodRegistries)).registries:
             found.setdefault(each.name, []).append(each.id)
         return found
 
