@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -122,6 +122,8 @@ class RunpodProvider:
         self._clock = clock
         #: When pods were created that no listing has shown yet: a fresh one may be unknown to RunPod for a while.
         self._created: dict[str, datetime] = {}
+        #: Pods whose GPUs did nothing when they were last listed.
+        self._idle: frozenset[str] = frozenset()
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -176,7 +178,11 @@ class RunpodProvider:
         )
         for each in own:
             self._created.pop(each.id, None)
+        self._idle = frozenset(each.id for each in listed if _is_idle(each))
         return Found(instances=own)
+
+    def idle_containers(self) -> Collection[str]:
+        return self._idle
 
     async def _read(self, path: str, answer: type[T]) -> T:
         """What others wait for is asked a second time where RunPod fails, and not only at the next poll."""
@@ -298,6 +304,11 @@ def _port(port: ContainerPort) -> str:
 
 def _disk(container: ContainerSpec) -> int | None:
     return None if container.disk_gib is None else math.ceil(container.disk_gib * _GB_PER_GIB)
+
+
+def _is_idle(pod: RunpodPod) -> bool:
+    gpus = (pod.runtime.gpus if pod.runtime is not None else None) or ()
+    return bool(gpus) and all(each.util == 0 for each in gpus)
 
 
 def _instance(pod: RunpodPod, owner: str) -> Instance:
