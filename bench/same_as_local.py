@@ -14,6 +14,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,10 +26,14 @@ from tests.cluster.worlds import install_definitions
 from tests.rig import Rig, Tier
 
 
-def measured(jobs: int, *, kills: bool, faults: float) -> Comparison:
+def measured(jobs: int, *, kills: bool, faults: float, trace: Callable[[str], None] | None) -> Comparison:
     with Rig.start(Tier.CLUSTER) as rig:
         install_definitions(rig)
-        return asyncio.run(compare_jobs(rig, jobs, kills=kills, faults=faults, harsh=True))
+        return asyncio.run(compare_jobs(rig, jobs, kills=kills, faults=faults, harsh=True, trace=trace))
+
+
+def told(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -36,11 +41,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--calm", action="store_true")
     parser.add_argument("--without-kills", action="store_true")
+    parser.add_argument("--trace", action="store_true", help="tell every 5 s what has not ended yet")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     began = time.monotonic()
     kills = not (arguments.calm or arguments.without_kills)
-    found = measured(arguments.jobs, kills=kills, faults=0.0 if arguments.calm else 0.2)
+    found = measured(
+        arguments.jobs, kills=kills, faults=0.0 if arguments.calm else 0.2, trace=told if arguments.trace else None
+    )
     for name, (local, remote) in found.differences.items():
         print(f"{name}: locally {local}\n{' ' * len(name)}  remotely {remote}", file=sys.stderr)
     shown = {

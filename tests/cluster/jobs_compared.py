@@ -7,9 +7,9 @@ nothing: no container, no registry credential, and a ledger that is the bill.
 import asyncio
 import base64
 import json
-import random
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from fractions import Fraction
 from typing import Any
@@ -22,9 +22,9 @@ from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.budgets.bill_shares import billed
 from forebay.net.clock import now
 from forebay.net.serve import serving
-from forebay.net.transport import Headers, Response
 from forebay.providers.runpod.offers import COUNTS
 from forebay.simulate.market_responses import MarketCall
+from tests.cluster.faulty_runpod import FaultyRunpod
 from tests.cluster.operators import OperatorProcess, leaders_killed, until, until_progress_ends
 from tests.cluster.test_offload import KEY, configure, job
 from tests.cluster.test_rbac import account_of
@@ -41,6 +41,8 @@ _FAIL_JOB = {
 }
 #: Seconds without a change. An order whose outcome is unknown is made again after two minutes, three times at the most.
 _PATIENCE = 400.0
+#: Seconds. On a busy machine a leader loses a shorter one again and again, and that without being killed.
+_LEASE = 2.0
 #: Kinds of Jobs: how long they run, how they end, and their spec.
 KINDS: tuple[dict[str, Any], ...] = (
     {"runs": "2s", "pulls": True},
@@ -85,7 +87,8 @@ class JobsOfNamespace:
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self.count = count
         self.results: dict[str, Any] = {}
-        self.seen: object = None
+        #: Status of each Job when it was last read.
+        self.seen: dict[str, str] = {}
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
         return await asyncio.to_thread(self._rig.call, method, path, body)
@@ -153,13 +156,13 @@ class JobsOfNamespace:
         async def asked() -> bool:
             await asyncio.sleep(0.2)
             found = await self._job(name)
-            self.seen = self.progress_of(name, found)
+            self.seen[name] = json.dumps(found.get("status", {}), sort_keys=True)
             return bool(holds(found)) if found or holds({}) is True else False
 
-        await until_progress_ends(asked, lambda: (len(self.results), self.seen), f"{self._namespace}/{name}", _PATIENCE)
+        await until_progress_ends(asked, self.progress, f"{self._namespace}/{name}", _PATIENCE)
 
-    def progress_of(self, name: str, found: dict[str, Any]) -> object:
-        return name, json.dumps(found.get("status", {}), sort_keys=True)
+    def progress(self) -> object:
+        return len(self.results), dict(self.seen)
 
     async def _job(self, name: str) -> dict[str, Any]:
         try:
@@ -210,34 +213,6 @@ def _end_of(pod: dict[str, Any]) -> str:
     return json.dumps(shown)
 
 
-class FaultyRunpod:
-    """The server, of whose requests a part is refused and a part loses its answer.
-
-    Without `harsh`, an order that is refused is told so (429), and no deletion loses its answer: whether an order with
-    another answer has acted, and whether a fresh pod that DELETE does not find is gone, is certain after two minutes.
-    """
-
-    def __init__(self, cloud: RunpodCloud, *, harsh: bool) -> None:
-        self._cloud = cloud
-        #: Part of the requests that fails; none before the Jobs come.
-        self.faults = 0.0
-        self._harsh = harsh
-        self._chance = random.Random(7)
-        self.failed = 0
-
-    async def answer(self, request: Any) -> Response:
-        drawn = self._chance.random()
-        if drawn >= self.faults:
-            return await self._cloud.answer(request)
-        self.failed += 1
-        if drawn < self.faults / 2 or (request.method == "DELETE" and not self._harsh):
-            known = request.method == "POST" and not self._harsh
-            return Response(429, Headers({"Retry-After": "1"}), b"") if known else Response(503, Headers({}), b"")
-        if not request.url.partition("?")[0].endswith("/logs"):
-            await self._cloud.answer(request)
-        return Response(502, Headers({}), b"")
-
-
 class Comparison(msgspec.Struct, kw_only=True):
     """What came of it."""
 
@@ -261,9 +236,18 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 
 async def compare_jobs(
-    rig: Rig, count: int, *, kills: bool = False, faults: float = 0.0, harsh: bool = False
+    rig: Rig,
+    count: int,
+    *,
+    kills: bool = False,
+    faults: float = 0.0,
+    harsh: bool = False,
+    trace: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Runs `count` Jobs in both places at once, with definitions installed and nothing else on the rig."""
+    """Runs `count` Jobs in both places at once, with definitions installed and nothing else on the rig.
+
+    `trace` is told every few seconds what has not ended yet.
+    """
     cloud = RunpodCloud(gpu("NVIDIA A40", price="0.39", memory=48, boot=0.5), key=KEY, enforces_limits=False)
     faulty = FaultyRunpod(cloud, harsh=harsh)
     local, remote = (JobsOfNamespace(rig, name, count) for name in (LOCAL, REMOTE))
@@ -275,6 +259,9 @@ async def compare_jobs(
         )
         await until(lambda: _catalogue_read(cloud), "the catalogue is read")
         faulty.faults = faults
+        if trace is not None:
+            tracing = asyncio.create_task(_traced(remote, cloud, fallen, faulty, trace))
+            stack.callback(tracing.cancel)
         results = await asyncio.gather(local.run(), remote.run())
         suspended = [f"job-{each:02}" for each in range(count) if KINDS[each % len(KINDS)].get("then") == "suspend"]
         for name in suspended:
@@ -300,8 +287,26 @@ async def compare_jobs(
     )
 
 
+async def _traced(
+    jobs: JobsOfNamespace, cloud: RunpodCloud, fallen: set[str], faulty: FaultyRunpod, trace: Callable[[str], None]
+) -> None:
+    began = now()
+    while True:
+        await asyncio.sleep(5)
+        records = [each.get("status", {}) for each in (await jobs.call("GET", f"{FOREBAY}/gpuinstances"))["items"]]
+        states = Counter(each.get("state", "new") for each in records)
+        said = (each.get("message", "") for each in records if each.get("state") != "Gone")
+        left = sorted({f"job-{each:02}" for each in range(jobs.count)} - jobs.results.keys())
+        trace(
+            f"{(now() - began).total_seconds():4.0f} s: {len(fallen)} kills, {faulty.failed} faults, {dict(states)}, "
+            f"{len(cloud.running)} containers, {len(cloud.others[REGISTRIES])} credentials, not ended: {' '.join(left)}"
+        )
+        for sentence, number in Counter(re.sub(r"\S*\d\S*", "*", each) for each in said).most_common():
+            trace(f"       {number:3} x {sentence}")
+
+
 def _seen(cloud: RunpodCloud, jobs: JobsOfNamespace) -> object:
-    return len(cloud.instances), len(cloud.running), len(jobs.results), jobs.seen
+    return len(cloud.instances), len(cloud.running), jobs.progress()
 
 
 async def _all_gone(jobs: JobsOfNamespace) -> list[Any]:
@@ -347,7 +352,7 @@ async def _operators(rig: Rig, base: str, *, kills: bool, progress: Any) -> Asyn
     await asyncio.to_thread(configure, rig, base, NAME)
     environment = installed(rig.directory / "beside")
     replicas = [
-        OperatorProcess(rig, name, kubeconfig, OPERATOR_NAMESPACE, environment, lease=1.0 if kills else None)
+        OperatorProcess(rig, name, kubeconfig, OPERATOR_NAMESPACE, environment, lease=_LEASE if kills else None)
         for name in ("first", "second")[: 2 if kills else 1]
     ]
     async with AsyncExitStack() as stack:

@@ -18,7 +18,6 @@ NAME = "unpaced"
 UNPACED = replace(
     CAPABILITIES,
     rate_limits=(),
-    max_calls=64,
     poll=timedelta(seconds=1),
     fast_poll=timedelta(seconds=1),
 )

@@ -20,6 +20,8 @@ _PARTS = 4
 _STEP = 1 if DEEP else 5
 #: Seconds that a death may add to what the ledger has beyond the bill: until another process leads and lists.
 _UNSEEN = 24
+#: Seconds that another process takes to lead and to go on.
+_TAKEOVER = 60
 
 
 class Outcome:
@@ -128,3 +130,13 @@ def test_no_request_is_a_bad_one_to_die_at_with_remote_jobs(moment, part):
         outcome = happens({place.number: moment})
         killed = [f"{when} {sent}" for sent, when in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
+
+
+@pytest.mark.parametrize("what", ["/binding", "/v2/registries"])
+def test_whoever_dies_while_a_container_is_prepared_leaves_no_call_to_find_out_about(what):
+    whole = happens()
+    sent = next(each for each in whole.ledger.requests if each.method == "POST" and each.path.endswith(what))
+
+    outcome = happens({sent.number: Moment.BEFORE})
+    assert (len(outcome.ledger.died), outcome.found) == (1, ())
+    assert outcome.quiet_at < whole.quiet_at + _TAKEOVER, "sooner than a listing shows that nothing was ordered"

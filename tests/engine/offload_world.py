@@ -91,8 +91,8 @@ class Offload:
         """Registry credentials at RunPod, by id: user name and password."""
         return {key: (each["username"], each["password"]) for key, each in self.runpod.others[REGISTRIES].items()}
 
-    def delete_job(self, name):
-        self.store.delete(JOB_KIND, "default", name, propagation="Background")
+    def delete_job(self, name, propagation="Background"):
+        self.store.delete(JOB_KIND, "default", name, propagation=propagation)
 
     def suspend(self, name, *, suspended=True):
         self.world.change(JOB_KIND, name, lambda job: job["spec"].update(suspend=suspended), "default")

@@ -138,3 +138,41 @@ async def test_a_new_leader_opens_a_crowd_of_logs_a_few_at_a_time():
     await asyncio.sleep(10)
     assert provider.open == 100, "silent ones do not keep others waiting"
     await reports.close()
+
+
+class SlowLogs:
+    """A provider of which each log takes a second to open, as where few requests a minute are allowed."""
+
+    def __init__(self, provider):
+        self._provider = provider
+        self.opened = []
+
+    def idle_containers(self):
+        return self._provider.idle_containers()
+
+    async def logs(self, instance_id, *, follow, opened):
+        await asyncio.sleep(1)
+        self.opened.append(instance_id)
+        opened()
+        async for line in self._provider.logs(instance_id, follow=follow):
+            yield line
+
+
+async def test_a_new_leader_opens_the_logs_of_idle_containers_before_those_of_busy_ones():
+    async with RunpodHarness().open() as harness:
+        container = replace(CONTAINER, command=wrapped(("train",), NONCE), env={RUN_TIME: "10h"})
+        pods = [
+            (await harness.provider.launch(await harness.request(f"uid-{number}", container=container))).id
+            for number in range(30)
+        ]
+        await asyncio.sleep(120)
+        harness.world.exits(pods[-1], 0)
+        await harness.provider.instances()
+        assert set(harness.provider.idle_containers()) == {pods[-1]}
+        slow = SlowLogs(harness.provider)
+        reports = ExitReports(lambda _: slow, now, lambda: None)
+        reports.follow([record(pod, uid=f"uid-{number}") for number, pod in enumerate(pods)])
+        await asyncio.sleep(10)
+        await reports.close()
+        assert slow.opened.index(pods[-1]) < 16, "after those that were being opened already"
+        assert set(slow.opened) == set(pods)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import random
 from collections import Counter
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 import msgspec
@@ -107,34 +108,59 @@ async def test_its_exit_code_reaches_the_job():
         assert settled(far)
 
 
-async def test_a_job_that_is_deleted_midway_leaves_no_container_and_no_pod():
+@asynccontextmanager
+async def train(**job):
+    """A Job `train` that runs remotely, until the block ends; then the ledger is compared with the bill."""
     async with offload() as far:
         far.pool()
         async with cloud_operator(far.cloud):
             await asyncio.sleep(10)
-            far.job("train", runs="10h")
+            far.job("train", **job)
             await until(lambda: far.phase("train") == "Running")
-            far.delete_job("train")
-            await until(lambda: far.is_idle and not far.pods())
-            assert far.the_job("train") is None
-        assert len(far.runpod.instances) == 1
+            yield far
+            await until(lambda: far.is_idle)
         assert settled(far)
+
+
+async def test_a_job_that_is_deleted_midway_leaves_no_container_and_no_pod():
+    async with train(runs="10h") as far:
+        far.delete_job("train")
+        await until(lambda: far.is_idle and not far.pods())
+        assert far.the_job("train") is None
+    assert len(far.runpod.instances) == 1
+
+
+async def test_a_job_that_is_deleted_in_the_foreground_goes_after_its_container():
+    async with train(runs="10h") as far:
+        far.delete_job("train", "Foreground")
+        await until(lambda: far.the_job("train") is None)
+        assert far.is_idle
+        assert far.pods() == []
+
+
+async def test_the_pod_of_a_job_that_was_deleted_without_it_runs_to_its_end():
+    async with train(runs="60s") as far:
+        far.delete_job("train", "Orphan")
+        await until(lambda: far.is_idle)
+        assert far.the_job("train") is None
+        assert far.phase("train") == "Succeeded"
+    assert len(far.runpod.instances) == 1
+
+
+async def test_a_pod_that_is_deleted_by_force_leaves_no_container_and_its_job_gets_the_next():
+    async with train(runs="60s", backoff=1) as far:
+        far.store.delete(POD_KIND, "default", far.the_pod("train")["metadata"]["name"], grace=0)
+        await until(lambda: far.ended("train") == "Complete", 300)
+    assert len(far.runpod.instances) == 2
 
 
 async def test_a_suspended_job_gives_its_container_back_and_gets_another_when_it_is_resumed():
-    async with offload() as far:
-        far.pool()
-        async with cloud_operator(far.cloud):
-            await asyncio.sleep(10)
-            far.job("train", runs="60s")
-            await until(lambda: far.phase("train") == "Running")
-            far.suspend("train")
-            await until(lambda: far.is_idle and not far.pods())
-            far.suspend("train", suspended=False)
-            await until(lambda: far.ended("train") == "Complete", 300)
-            await until(lambda: far.is_idle)
-        assert len(far.runpod.instances) == 2
-        assert settled(far)
+    async with train(runs="60s") as far:
+        far.suspend("train")
+        await until(lambda: far.is_idle and not far.pods())
+        far.suspend("train", suspended=False)
+        await until(lambda: far.ended("train") == "Complete", 300)
+    assert len(far.runpod.instances) == 2
 
 
 async def test_an_operator_that_was_away_while_the_command_ended_still_learns_its_exit_code():

@@ -70,6 +70,7 @@ class Observer:
         self._records = CurrentRecords()
         self._configured: tuple[object, _Configured] | None = None
         self._last_known: KeptMapping[str, Node] = KeptMapping()
+        self._last_container_pods: KeptMapping[str, Pod] = KeptMapping()
         self._nodes: KeptMapping[str, Node] = KeptMapping()
         self._offers: tuple[object, ...] = ()
         self._machines: KeptTuple[str] = KeptTuple()
@@ -213,10 +214,12 @@ class Observer:
         names = _all_nodes(records, nodes) if looks_at_other_pods(pending) else _nodes_of(records)
         return self._views.pods_by_node.of_all(names, self._bound_to)
 
-    def _container_pods(self, records: KeptTuple[GPUInstance]) -> dict[str, Pod]:
+    def _container_pods(self, records: KeptTuple[GPUInstance]) -> KeptMapping[str, Pod]:
         named = (pod for record in among(records, runs_remotely) for pod in record.spec.pods)
         found = ((named_pod.uid, self._views.pods.get((named_pod.namespace, named_pod.name))) for named_pod in named)
-        return {uid: pod for uid, pod in found if pod is not None and pod.uid == uid}
+        now = {uid: pod for uid, pod in found if pod is not None and pod.uid == uid}
+        self._last_container_pods = kept_mapping(self._last_container_pods, now)
+        return self._last_container_pods
 
     def _pods_on(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods_by_node.of(node, self._bound_to)

@@ -166,10 +166,13 @@ def launch_failed(
     )
 
 
-def launch_prevented(record: GPUInstance, why: str, now: datetime, *, pod_lost: bool) -> GPUInstanceStatus:
+def launch_prevented(
+    record: GPUInstance, why: str, now: datetime, *, pod_lost: bool, passing: bool = False
+) -> GPUInstanceStatus:
     """The status where the provider was not called after all: its pod is lost, or what the container needs is missing.
 
-    The latter is tried again while the pod exists, as a kubelet does, and less often the longer it lasts.
+    The latter is tried again while the pod exists, as a kubelet does, and less often the longer it lasts; sooner where
+    it is `passing`, such as a provider that does not answer.
     """
     status = record.status or GPUInstanceStatus()
     if status.state is not InstanceState.LAUNCHING:
@@ -186,7 +189,7 @@ def launch_prevented(record: GPUInstance, why: str, now: datetime, *, pod_lost: 
             status, InstanceState.GONE, Reason.NOT_NEEDED, sentence, now, billed_from=None, attempt=_one_less(status)
         )
     waited = now - (record.metadata.creation_timestamp or now)
-    wait = min(max(waited / 4, launch_backoff(1)), MAX_CONTAINER_WAIT)
+    wait = min(max(waited / 4, launch_backoff(1)), MAX_LAUNCH_WAIT if passing else MAX_CONTAINER_WAIT)
     sentence = f"{launch} waits: {why} Nothing was started. Trying again in {human(wait)}."
     return transition(
         status,

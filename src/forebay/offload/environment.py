@@ -84,6 +84,15 @@ def impossible_fields(container: ManifestContainer) -> Iterator[str]:
             yield _no_such_field(each.name, ref.field_path)
 
 
+def secret_names(container: ManifestContainer) -> frozenset[str]:
+    """Variables that hold a key of a Secret by the pod's own word, or refer to one that does."""
+    found: set[str] = set()
+    for each in container.env:
+        secret = each.value_from is not None and each.value_from.secret_key_ref is not None
+        (found.add if secret or references(each.value) & found else found.discard)(each.name)
+    return frozenset(found)
+
+
 def _no_such_field(variable: str, path: str) -> str:
     return f"Variable {variable} needs {path}, which a remote container does not have. Remove it."
 

@@ -97,7 +97,7 @@ def _why_not(  # noqa: PLR0917 (what is compared)
         return Reason.NOT_ALLOWED, f"The Job asks for the {marks.cloud or _USUAL_CLOUD} cloud, and {name} is elsewhere."
     cap = (marks.max_price or max_gpu_price) * max(int(pod.shape.gpus((offer.gpu_resource,))), 1)
     if offer.price > cap:
-        return Reason.PRICE_TOO_HIGH, f"{name} costs {offer.price} an hour, and the Job may cost {cap}."
+        return Reason.PRICE_TOO_HIGH, f"{name} costs {offer.price}, and the Job may cost {cap}."
     if offer.stock == 0:
         return Reason.OUT_OF_STOCK, f"{offer.provider} has no {offer.instance_type} now."
     if any(key in cooling for key in cooldown_keys(source.key, offer.key)):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
@@ -9,7 +10,6 @@ import msgspec
 from forebay.model.containers import ContainerPort, ContainerSpec
 from forebay.model.quantities import InvalidQuantity, Quantity
 from forebay.offload.environment import (
-    ContainerEnvironment,
     HeldValues,
     Holder,
     environment,
@@ -17,6 +17,7 @@ from forebay.offload.environment import (
     holders,
     impossible_fields,
     references,
+    secret_names,
 )
 from forebay.offload.exit_code import wrapped
 from forebay.offload.field_treatment import CONTAINER, POD, SECURITY, refusals
@@ -69,7 +70,7 @@ def translate(pod: PodManifest, held: HeldValues, nonce: str, *, registry_auth: 
         return Translation(problems=problems)
     container = spec.containers[0]
     env = environment(container, pod.metadata, spec, held)
-    problems = (*env.problems, *_secret_arguments(container, env), *_cluster_names(container, env))
+    problems = (*env.problems, *_secret_arguments(container, env.secret.keys()), *_cluster_names(container, env.plain))
     if problems:
         return Translation(problems=tuple(dict.fromkeys(problems)))
     command = tuple(expanded(each, env.plain) for each in container.command)
@@ -122,6 +123,9 @@ def _obstacles(written: Mapping[str, Any], spec: ManifestSpec) -> Iterator[str]:
     yield from (_port_obstacle(each) for each in container.ports if _port_obstacle(each))
     yield from _volumes(spec, container)
     yield from impossible_fields(container)
+    # What is written in the pod itself; what its ConfigMaps and Secrets hold is looked at when they are read.
+    yield from _cluster_names(container, {each.name: each.value for each in container.env if each.value_from is None})
+    yield from _secret_arguments(container, secret_names(container))
     if not container.image:
         yield "The container has no image."
     if not container.command:
@@ -180,17 +184,17 @@ def _scratch_directories(container: ManifestContainer) -> tuple[str, ...]:
     )
 
 
-def _secret_arguments(container: ManifestContainer, env: ContainerEnvironment) -> Iterator[str]:
+def _secret_arguments(container: ManifestContainer, secret: AbstractSet[str]) -> Iterator[str]:
     for each in (*container.command, *container.args):
-        for name in sorted(references(each) & env.secret.keys()):
+        for name in sorted(references(each) & secret):
             yield (
                 f"The command refers to $({name}), which is secret, and a provider shows commands. "
                 f"Have the program read {name} from its environment."
             )
 
 
-def _cluster_names(container: ManifestContainer, env: ContainerEnvironment) -> Iterator[str]:
-    texts = {f"variable {name}": value for name, value in env.plain.items()}
+def _cluster_names(container: ManifestContainer, variables: Mapping[str, str]) -> Iterator[str]:
+    texts = {f"variable {name}": value for name, value in variables.items()}
     texts["the command"] = " ".join((*container.command, *container.args))
     for where, text in texts.items():
         if any(each in f"{text}/" for each in _CLUSTER_NAMES):

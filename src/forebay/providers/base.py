@@ -202,6 +202,18 @@ class RunsContainers(Protocol):
 
 
 @runtime_checkable
+class TellsIdleContainers(Protocol):
+    """What a provider of containers adds whose listings tell how busy each container is."""
+
+    def idle_containers(self) -> Collection[str]:
+        """Ids of containers that run, and whose GPUs did nothing when they were last listed.
+
+        A hint and no proof: the command of such a container may have ended, or may be reading its data.
+        """
+        ...
+
+
+@runtime_checkable
 class KeepsRegistryCredentials(Protocol):
     """What a provider of containers adds that pulls private images with credentials kept at the provider."""
 

@@ -10,6 +10,7 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import EndpointsFrom
 from forebay.api.names import STARTUP_TAINT
+from forebay.demand.planned_pods import live_containers
 from forebay.demand.refusal import refusal_holds
 from forebay.lifecycle.cooldown import Cooldown, cooldowns, offer_key
 from forebay.lifecycle.deliveries.policies import policy_of
@@ -32,6 +33,7 @@ from forebay.model.kept import KeptMapping, KeptTuple, among, kept
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import CooldownKey, Source, SourceKey, cooldown_keys
+from forebay.model.workloads import Pod
 from forebay.reconcile.call_pace import postponed_calls
 from forebay.reconcile.room_elsewhere import RoomElsewhere, movable_pods
 from forebay.reconcile.settled import LASTING, Settled, SettledRecord
@@ -170,7 +172,8 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
 
 def _seen(snapshot: Snapshot) -> tuple[object, ...]:
     """All that a settled GPUInstance is compared with. Only collections that never change can be told by identity."""
-    kept_objects = (snapshot.records, snapshot.nodes, snapshot.pods_by_node)
+    of_containers = (snapshot.container_pods,) if snapshot.container_pods else ()
+    kept_objects = (snapshot.records, snapshot.nodes, snapshot.pods_by_node, *of_containers)
     if not all(isinstance(each, KeptTuple | KeptMapping) for each in kept_objects):
         return (object(),)
     return (*kept_objects, *snapshot.sources.values())
@@ -215,9 +218,16 @@ def _context(snapshot: Snapshot, paused: Mapping[Pool, str]) -> tuple[object, ..
 
 
 def _settled(record: GPUInstance, snapshot: Snapshot, served_by: SourceKey, until: datetime | None) -> SettledRecord:
-    name = record.node_name or ""
-    node, pods = snapshot.nodes.get(name), snapshot.pods_by_node.get(name, ())
+    node, pods = snapshot.nodes.get(record.node_name or ""), _own_pods(record, snapshot)
     return SettledRecord(record, node, pods, served_by, snapshot.sources.get(served_by), until)
+
+
+def _own_pods(record: GPUInstance, snapshot: Snapshot) -> tuple[Pod, ...] | Pod | None:
+    """The pods on its node; of a container the pod that it runs, unless another container is to run that."""
+    if record.state is not InstanceState.RUNNING:
+        return snapshot.pods_by_node.get(record.node_name or "", ())
+    uid = next((pod.uid for pod in record.spec.pods), "")
+    return snapshot.container_pods.get(uid) if live_containers(snapshot.records).get(uid) is record else None
 
 
 def _still_settled(
@@ -230,18 +240,18 @@ def _still_settled(
         return {}, snapshot.records
     if not (snapshot.calls_in_flight or snapshot.unreadable_records) and last.as_seen(snapshot.now, context, seen):
         return before, last.unsettled
-    now, nodes, pods_by_node, sources = snapshot.now, snapshot.nodes, snapshot.pods_by_node, snapshot.sources
+    now, nodes, sources = snapshot.now, snapshot.nodes, snapshot.sources
     excluded = snapshot.calls_in_flight | snapshot.unreadable_records.keys()
     settled: dict[str, SettledRecord] = {}
     looked_at: list[GPUInstance] = []
     for record in snapshot.records:
-        name, node = record.metadata.name, record.node_name or ""
+        name = record.metadata.name
         known = before.get(name)
         if (
             known is not None
             and known.record is record
-            and known.node is nodes.get(node)
-            and known.pods is pods_by_node.get(node, ())
+            and known.node is nodes.get(record.node_name or "")
+            and known.pods is _own_pods(record, snapshot)
             and known.source is sources.get(known.served_by)
             and (known.until is None or now < known.until)
             and name not in excluded

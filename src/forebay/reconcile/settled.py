@@ -1,8 +1,9 @@
 """Settled GPUInstances: nothing is to be decided about them before a moment, unless what they depend on changes.
 
-Most machines of a large cluster are Ready and stay so. A tick therefore remembers of which of them it had nothing to
-decide, and on which objects that rested. The next tick looks at those again whose objects are others by then, or whose
-moment has come. Objects are compared by identity: they never change, and an informer keeps the ones it has.
+Most machines of a large cluster are Ready and stay so, and most remote containers run. A tick therefore remembers of
+which of them it had nothing to decide, and on which objects that rested. The next tick looks at those again whose
+objects are others by then, or whose moment has come. Objects are compared by identity: they never change, and an
+informer keeps the ones it has.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +20,7 @@ from forebay.model.workloads import Pod
 
 #: States in which machines stay for long, and in which a step depends on nothing but what is compared here. In the
 #: others it also depends on pending pods.
-LASTING: Final = frozenset({InstanceState.READY, InstanceState.GONE})
+LASTING: Final = frozenset({InstanceState.READY, InstanceState.RUNNING, InstanceState.GONE})
 
 
 class SettledRecord(NamedTuple):
@@ -27,7 +28,8 @@ class SettledRecord(NamedTuple):
 
     record: GPUInstance
     node: Node | None
-    pods: tuple[Pod, ...]
+    #: Those on the node, or the one that a container runs.
+    pods: tuple[Pod, ...] | Pod | None
     #: The source that serves it, and what that said.
     served_by: SourceKey
     source: Source | None

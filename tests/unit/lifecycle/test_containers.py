@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.lifecycle.call_outcomes import MAX_CONTAINER_WAIT, launch_failed, launch_prevented
+from forebay.lifecycle.call_outcomes import MAX_CONTAINER_WAIT, MAX_LAUNCH_WAIT, launch_failed, launch_prevented
 from forebay.lifecycle.container_states import FINISHED_RETENTION
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
 from forebay.model.quantities import UsdPerHour
@@ -251,6 +251,8 @@ def test_what_it_needs_is_waited_for_while_nothing_is_billed_or_counted_as_a_cal
     assert "Secret a/b does not exist." in status.message
     long_after = launch_prevented(launching(), "No.", LATER + minutes(10_000), pod_lost=False)
     assert long_after.not_before == LATER + minutes(10_000) + MAX_CONTAINER_WAIT
+    outage = launch_prevented(launching(), "No answer.", LATER + minutes(10_000), pod_lost=False, passing=True)
+    assert outage.not_before == LATER + minutes(10_000) + MAX_LAUNCH_WAIT, "nobody mends that, it ends by itself"
 
 
 def test_a_pod_that_was_lost_meanwhile_ends_it_and_speaks_against_no_offer():

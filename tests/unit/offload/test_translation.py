@@ -252,6 +252,18 @@ OBSTACLES = {
     "a disk of no size": (manifest({"resources": {"limits": {"ephemeral-storage": "much"}}}), "size of its disk"),
     "no image": (manifest({"image": ""}), "has no image"),
     "an address of its own": (manifest({"env": [from_field("IP", "status.podIP")]}), "IP needs status.podIP"),
+    "a Service of the cluster": (
+        manifest({"env": [{"name": "DB", "value": "http://db.team.svc/x"}]}),
+        "Variable DB names a Service of the cluster",
+    ),
+    "a Service in the command": (
+        manifest({"command": ["curl", "db.team.svc.cluster.local:80"]}),
+        "The command names a Service of the cluster",
+    ),
+    "a secret in the command": (
+        manifest({"command": ["run", "$(AGAIN)"], "env": [from_secret("T"), {"name": "AGAIN", "value": "x$(T)"}]}),
+        "$(AGAIN), which is secret",
+    ),
 }
 
 
@@ -283,9 +295,9 @@ UNRESOLVED = {
     "a missing key": ([from_secret("A", "nothing")], HELD, "Secret keys has no key nothing"),
     "what is not text": ([from_secret("A", "BIN")], HELD, "Key BIN of Secret keys is not text"),
     "the address of the pod": ([from_field("A", "status.podIP")], HELD, "needs status.podIP"),
-    "a Service of the cluster": (
-        [{"name": "DB", "value": "postgres.team.svc.cluster.local:5432"}],
-        HELD,
+    "a Service that a ConfigMap names": (
+        [{"name": "DB", "valueFrom": {"configMapKeyRef": {"name": "places", "key": "db"}}}],
+        {Holder(HolderKind.CONFIG_MAP, "places"): {"db": b"postgres.team.svc.cluster.local:5432"}},
         "Variable DB names a Service of the cluster",
     ),
 }
@@ -299,8 +311,12 @@ def test_an_environment_that_cannot_be_had_is_a_reason(case):
     assert [each for each in found.problems if expected in each], found.problems
 
 
-def test_a_secret_in_the_command_is_refused_because_providers_show_commands():
-    found = translate(manifest({"command": ["run", "--token=$(T)"], "env": [from_secret("T")]}), HELD, NONCE)
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [({"env": [from_secret("T")]}, "T"), ({"envFrom": [{"secretRef": {"name": "keys"}}]}, "token")],
+)
+def test_a_secret_in_the_command_is_refused_because_providers_show_commands(written, name):
+    found = translate(manifest({"command": ["run", f"--token=$({name})"], **written}), HELD, NONCE)
     assert found.container is None
-    assert "$(T), which is secret" in found.problems[0]
+    assert f"$({name}), which is secret" in " ".join(found.problems)
     assert "hunter2" not in str(found.problems)

@@ -14,13 +14,13 @@ from forebay.api.instance_order import PlannedNode
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CLASS_FINALIZER, MAINTENANCE_ANNOTATION, OUT_OF_SERVICE_TAINT, STARTUP_TAINT
 from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
-from forebay.api.parts import NodeClassRef
+from forebay.api.parts import NodeClassRef, PodRef
 from forebay.disruption.machine_use import MachineUses
 from forebay.lifecycle.steps import DeleteRecord, WriteStatus
 from forebay.model.kept import kept_mapping, kept_tuple
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Effect, Taint
-from forebay.model.sources import InstancePhase, Offer, Source, SourceKey
+from forebay.model.sources import Delivery, InstancePhase, Offer, Source, SourceKey
 from forebay.model.workloads import Phase
 from forebay.reconcile.decisions import CreateInstance, SyncNode
 from forebay.reconcile.orders import template_hash
@@ -41,8 +41,12 @@ from tests.unit.lifecycle.builders import (
     rented_spec,
 )
 
-NAMES = ("r1", "r2", "gpu-1", "gpu-2", "m1")
+MACHINES = ("r1", "r2", "gpu-1", "gpu-2", "m1")
+#: Two containers for the same pod.
+CONTAINERS = ("c1", "c2")
+NAMES = (*MACHINES, *CONTAINERS)
 STATES = [state for state in S if state not in {S.RUNNING, S.FINISHED}]
+CONTAINER_STATES = [state for state in S if state not in {S.JOINED, S.READY, S.DRAINING}]
 POOL = PoolRef(namespace="team", name="lab")
 OWN, CLOUD = SourceKey("owned", "webhook"), SourceKey("cheap", "simulated")
 #: Offered no machine at first. A machine that two sources name belongs to the first by name.
@@ -52,7 +56,13 @@ UNDERUTILIZED = ConsolidationPolicy.WHEN_UNDERUTILIZED
 CHANGES = [
     *("node", "no node", "pods", "pending", "listing", "source", "pool", "class", "provisioner", "rules", "record"),
     *("spec", "call", "unreadable", "cost", "unreadable pool", "unreadable class", "unreadable provisioner"),
+    "container's pod",
 ]
+UNREADABLE = {
+    "unreadable pool": ("unreadable_pools", (("team", "lab"),)),
+    "unreadable class": ("unreadable_classes", ("cheap",)),
+    "unreadable provisioner": ("unreadable_provisioners", ("gpus",)),
+}
 spans = st.sampled_from([0, 0.3, 1, 5, 30, 61, 119, 121, 301, 601, 3601]).map(lambda span: timedelta(seconds=span))
 
 
@@ -80,6 +90,10 @@ def of_machine(name, state, since, made_of=None, purpose=Purpose.PODS, **status)
     if name.startswith("gpu"):
         spec = replace(owned_spec(name), node_class_name="owned", pool_ref=POOL)
         return record(state, owned=True, name=name, since=since, spec=spec, **{"instance_id": name, **status})
+    if name in CONTAINERS:
+        runs = (PodRef(namespace="team", name="remote", uid="uid-remote"),)
+        spec = rented_spec(name, pool_ref=POOL, delivers=Delivery.CONTAINER, node=None, pods=runs)
+        return record(state, name=name, since=since, spec=spec, **{"instance_id": f"i-{name}", **status})
     if name.startswith("m"):
         of_group = ProvisionerRef(name="gpus", group="near")
         spec = rented_spec(name, node_class_name=None, provisioner_ref=of_group, pods=(), purpose=Purpose.GROUP)
@@ -110,15 +124,29 @@ def provisioner(*groups):
     return NodeProvisioner(metadata=ObjectMeta(name="gpus", uid="uid-gpus", creation_timestamp=NOW), spec=spec)
 
 
+def remote(found):
+    return {found.uid: found}
+
+
+#: The pod of the containers as it runs, is being deleted, and has ended.
+REMOTE_PODS = (
+    pod("remote"),
+    pod("remote", deleted=NOW),
+    replace(pod("remote"), phase=Phase.SUCCEEDED),
+)
+
+
 def beginning(idle=()):
     """All machines Ready, with a pod on each node but those in `idle`."""
-    records = tuple(of_machine(name, S.READY, NOW - timedelta(hours=1)) for name in NAMES)
+    records = tuple(of_machine(name, S.READY, NOW - timedelta(hours=1)) for name in MACHINES)
+    containers = (of_machine("c1", S.RUNNING, NOW - timedelta(hours=1)), of_machine("c2", S.GONE, NOW))
     own = Source(key=OWN, capabilities=OWNED, offers=(offer("gpu-1"), offer("gpu-2")))
     return Snapshot(
         now=NOW,
-        records=records,
-        nodes={name: node(name) for name in NAMES},
-        pods_by_node={name: (replace(pod(f"on-{name}"), node=name),) for name in NAMES if name not in idle},
+        records=(*records, *containers),
+        nodes={name: node(name) for name in MACHINES},
+        pods_by_node={name: (replace(pod(f"on-{name}"), node=name),) for name in MACHINES if name not in idle},
+        container_pods=remote(REMOTE_PODS[0]),
         sources={
             OWN: own,
             CLOUD: Source(key=CLOUD, capabilities=RENTED, offers=(rentable(1),)),
@@ -186,10 +214,14 @@ def listings(draw, key, now):
     return listed(*shown, asked=now - draw(spans), unknown=unknown)
 
 
+def states_of(name):
+    return CONTAINER_STATES if name in CONTAINERS else STATES
+
+
 def changed(draw, seen):
     """The snapshot after one thing has changed."""
-    known = {each.metadata.name: each for each in seen.records}
-    name, now = draw(st.sampled_from([*NAMES, *sorted(known.keys() - set(NAMES))])), seen.now
+    known, now = {each.metadata.name: each for each in seen.records}, seen.now
+    name = draw(st.sampled_from([*NAMES, *sorted(known.keys() - set(NAMES))]))
     match draw(st.sampled_from(CHANGES)):
         case "node":
             return replace(seen, nodes={**seen.nodes, name: draw(other_nodes(name, now))})
@@ -198,8 +230,10 @@ def changed(draw, seen):
         case "pods":
             other, users = replace(pod("other", gpus=0), node=name), replace(pod(), node=name)
             stays = replace(users, annotations={"forebay.dev/do-not-disrupt": "true"})
-            there = draw(st.sampled_from([(), (other,), (users,), (stays,)]))
-            return replace(seen, pods_by_node={**seen.pods_by_node, name: there})
+            there = {name: draw(st.sampled_from([(), (other,), (users,), (stays,)]))}
+            return replace(seen, pods_by_node=seen.pods_by_node | there)
+        case "container's pod":
+            return replace(seen, container_pods=draw(st.sampled_from([{}, *map(remote, REMOTE_PODS)])))
         case "pending":
             waits = replace(pod(), phase=Phase.PENDING, node=None, unschedulable_since=now)
             untried = replace(waits, unschedulable_since=None)
@@ -207,8 +241,8 @@ def changed(draw, seen):
             return replace(seen, pending=draw(st.sampled_from([(), (waits,), (large,), (untried,), (large, waits)])))
         case "listing":
             key = draw(st.sampled_from([*seen.sources]))
-            listing = listings(draw, key, now)
-            return replace(seen, sources={**seen.sources, key: replace(seen.sources[key], listing=listing)})
+            source = replace(seen.sources[key], listing=listings(draw, key, now))
+            return replace(seen, sources={**seen.sources, key: source})
         case "source":
             return replace(seen, sources=draw(other_sources(seen)))
         case "pool":
@@ -228,24 +262,19 @@ def changed(draw, seen):
             cheap = node_class("cheap", "simulated", deletion_timestamp=draw(st.sampled_from([None, now])))
             return replace(seen, classes=draw(st.sampled_from([(seen.classes[0],), (seen.classes[0], cheap)])))
         case "provisioner":
-            found = draw(st.sampled_from([(), (provisioner("near"),), (provisioner("far"),)]))
-            return replace(seen, provisioners=found)
-        case "unreadable pool":
-            return replace(seen, unreadable_pools=frozenset(draw(st.sampled_from([(), (("team", "lab"),)]))))
-        case "unreadable class":
-            return replace(seen, unreadable_classes=frozenset(draw(st.sampled_from([(), ("cheap",)]))))
-        case "unreadable provisioner":
-            return replace(seen, unreadable_provisioners=frozenset(draw(st.sampled_from([(), ("gpus",)]))))
+            others = [(), (provisioner("near"),), (provisioner("far"),)]
+            return replace(seen, provisioners=draw(st.sampled_from(others)))
+        case "unreadable pool" | "unreadable class" | "unreadable provisioner" as what:
+            field, names = UNREADABLE[what]
+            return replace(seen, **{field: frozenset(draw(st.sampled_from([(), names])))})
         case "rules":
             waits, gpus = draw(st.sampled_from([3, 30])), draw(st.sampled_from([None, frozenset({"amd.com/gpu"})]))
-            rules = OperatorRules(
-                drain_delay=timedelta(seconds=waits), adoption_grace=timedelta(minutes=waits), gpu_resources=gpus
-            )
-            return replace(seen, rules=rules)
+            delays = {"drain_delay": timedelta(seconds=waits), "adoption_grace": timedelta(minutes=waits)}
+            return replace(seen, rules=OperatorRules(**delays, gpu_resources=gpus))
         case "record":
             purpose = draw(st.sampled_from([Purpose.PODS, Purpose.STATIC]))
             of = draw(st.sampled_from(NAMES)) if name not in NAMES else name
-            made = of_machine(of, draw(st.sampled_from(STATES)), now - draw(spans), purpose=purpose)
+            made = of_machine(of, draw(st.sampled_from(states_of(of))), now - draw(spans), purpose=purpose)
             if name not in NAMES:
                 # One that was created meanwhile comes to another state.
                 made = record(draw(st.sampled_from(STATES)), name=name, since=now - draw(spans), spec=known[name].spec)
@@ -260,8 +289,8 @@ def changed(draw, seen):
             return replace(seen, records=tuple(known.values()))
         case "spec" if name in known:
             planned = PlannedNode(name=draw(st.sampled_from(NAMES)), labels={"forebay.dev/rack": "7"})
-            known[name] = replace(known[name], spec=replace(known[name].spec, node=planned))
-            return replace(seen, records=tuple(known.values()))
+            other = replace(known[name], spec=replace(known[name].spec, node=planned))
+            return replace(seen, records=tuple((known | {name: other}).values()))
         case "call":
             return replace(seen, calls_in_flight=frozenset(draw(st.sampled_from([(), (name,)]))))
         case "unreadable":
@@ -296,14 +325,15 @@ def observed(seen, before):
         records=kept_tuple(before.records, seen.records),
         nodes=kept_mapping(before.nodes, seen.nodes),
         pods_by_node=kept_mapping(before.pods_by_node, seen.pods_by_node),
+        container_pods=kept_mapping(before.container_pods, seen.container_pods),
     )
 
 
 def without_memory(seen):
     """The snapshot without anything that only saves time."""
     memory = replace(seen.memory, settled=Settled(), uses=MachineUses(), plans=())
-    nodes, pods_by_node = dict(seen.nodes), dict(seen.pods_by_node)
-    return replace(seen, memory=memory, records=(*seen.records,), nodes=nodes, pods_by_node=pods_by_node)
+    plain = {name: dict(getattr(seen, name)) for name in ("nodes", "pods_by_node", "container_pods")}
+    return replace(seen, memory=memory, records=(*seen.records,), **plain)
 
 
 @pytest.mark.law
@@ -331,11 +361,11 @@ def test_machines_that_are_as_they_were_are_not_looked_at_again():
     for _ in range(3):
         result = tick(seen)
         seen = replace(applied(seen, result.decisions), memory=result.memory)
-    assert set(seen.memory.settled.records) == set(NAMES)
+    assert set(seen.memory.settled.records) == set(NAMES), "containers that run among them"
 
     later = tick(replace(seen, now=seen.now + timedelta(minutes=10))).memory
     assert all(later.settled.records[name] is seen.memory.settled.records[name] for name in NAMES)
-    assert all(later.uses.by_name[name] is seen.memory.uses.by_name[name] for name in NAMES)
+    assert all(later.uses.by_name[name] is seen.memory.uses.by_name[name] for name in MACHINES)
 
     lost = replace(seen, nodes={**seen.nodes, "r1": node("r1", ready=False)})
     assert "r1" not in tick(lost).memory.settled.records
@@ -358,6 +388,28 @@ def test_a_tick_in_an_unchanged_cluster_asks_no_machine_anything():
     changed_since = tick(replace(same, nodes=lost)).memory
     assert changed_since.uses is not settled.uses
     assert "r1" not in changed_since.settled.records
+
+
+@pytest.mark.parametrize("found", [None, *REMOTE_PODS[1:]])
+def test_a_container_that_runs_is_ended_when_its_pod_is(found):
+    seen = beginning()
+    seen = replace(seen, memory=tick(seen).memory)
+    assert "c1" in seen.memory.settled.records
+
+    assert ended(tick(replace(seen, container_pods={} if found is None else remote(found)))) == {"c1"}
+
+
+def test_of_two_containers_of_a_pod_the_older_one_stays_although_the_other_was_settled():
+    seen = beginning()
+    seen = replace(seen, memory=tick(seen).memory)
+    older = of_machine("c2", S.RUNNING, NOW - timedelta(hours=2))
+
+    assert ended(tick(replace(seen, records=(*seen.records[:-1], older)))) == {"c1"}
+
+
+def ended(result):
+    steps = (each for each in result.decisions if isinstance(each, WriteStatus))
+    return {each.record.metadata.name for each in steps if each.status.state is S.TERMINATING}
 
 
 def test_a_machine_that_waits_because_too_many_nodes_are_lost_is_replaced_once_fewer_are():

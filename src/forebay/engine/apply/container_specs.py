@@ -1,7 +1,7 @@
 """Where a launch gets the container of a GPUInstance from: its record, with secrets that exist in memory only.
 
-`ContainerSpecs` is the seam for whoever runs pods in remote containers. `Launches` asks it once for each launch call,
-after the attempt is recorded and before the provider is called. After a crash it is asked again, by another process.
+`ContainerSpecs` is the seam for whoever runs pods in remote containers. It is asked once for each launch call, before
+the attempt is recorded (`container_preparation`). After a crash it is asked again, by another process.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,12 @@ from forebay.model.secret_text import SecretText
 class ContainerNotReady(Exception):
     """What the container needs is missing or could not be read. Nothing was launched; asked again after a while.
 
-    The text is for people, and holds no secret.
+    The text is for people, and holds no secret. `passing`: nobody need mend anything, so it is not asked much later.
     """
+
+    def __init__(self, text: str, *, passing: bool = False) -> None:
+        super().__init__(text)
+        self.passing = passing
 
 
 class PodLost(Exception):

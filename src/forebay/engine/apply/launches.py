@@ -14,25 +14,26 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, SecondaryResource
+from forebay.engine.apply.container_preparation import ContainerPreparation
 from forebay.engine.apply.container_specs import ContainerNotReady, ContainerSpecs, PodLost
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launch_requests import launch_request
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
-from forebay.engine.apply.registry_credentials import PlannedCredential, RegistryCredentials
+from forebay.engine.apply.registry_credentials import RegistryCredentials
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
 from forebay.join.base import JoinError, JoinRejected
 from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.lifecycle import call_outcomes
-from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import machine_sources, serving_source, source_of
+from forebay.lifecycle.launch import with_request
 from forebay.lifecycle.secondary_resources import noted
 from forebay.lifecycle.steps import Launch, Terminate
-from forebay.model.containers import ContainerSpec
+from forebay.lifecycle.transitions import whole_seconds
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind, FailureScope
 from forebay.net.transport import TransportError
@@ -45,8 +46,6 @@ _RETRY_AFTER: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 #: Seconds that a record stays busy after an attempt could not be recorded. The end of a call wakes the loop, which
 #: would otherwise repeat the decision in a hot loop while the API server refuses it or the informer is behind.
 _BUSY_AFTER_FAILURE: Final = 2.0
-#: Seconds in which the container of a pod must be resolved. Much shorter than any launch deadline.
-_CONTAINER_TIMEOUT: Final = 30.0
 
 
 class Launches:
@@ -73,8 +72,7 @@ class Launches:
         self._events = events
         self._elector = elector
         self._join_credentials = join_credentials
-        self._container_specs = container_specs
-        self._registry_credentials = registry_credentials
+        self._containers = ContainerPreparation(container_specs, registry_credentials, self._note)
         self._cluster = cluster
         self._clock = clock
         self._counts = counts
@@ -86,18 +84,25 @@ class Launches:
         self._provider_calls.start(step.record.metadata.name, self._terminate(step))
 
     async def _launch(self, step: Launch) -> None:
+        if not self._elector.still_leader():
+            return
+        prepared = await self._containers.prepare(step.record)
+        if prepared is None:
+            return
         # Noted in the same write as the attempt: whatever is made for it can be found and deleted by its name.
         planned = self._join_credentials.plan(step.record, step.status.attempt or 1)
-        noting = noted(step.status, tuple(each.resource for each in planned))
-        pulls, unready = await self._planned_pull(step.record)
-        if pulls is not None:
-            noting = noted(noting, (pulls.resource,))
+        noting = noted(step.status, (*(each.resource for each in planned), *prepared.resources))
         registers_as = self._join_credentials.provider_id(step.record)
-        claimed = await self._claim(replace(step, status=replace(noting, provider_id=registers_as)))
+        called = step.status.attempted_at if prepared.container is None else whole_seconds(self._clock())
+        status = replace(noting, provider_id=registers_as, attempted_at=called)
+        claimed = await self._claim(replace(step, record=prepared.record, status=status))
         if claimed is None:
             return
         record, provider = claimed
         self._events.transition(record, step.reason, step.sentence)
+        if prepared.error is not None:
+            await self._record_prevented(record, prepared.error)
+            return
         try:
             record, values = await self._join_credentials.make(record, planned)
             boot = await self._join_credentials.boot_payload(record, values, provider.capabilities())
@@ -111,24 +116,10 @@ class Launches:
                 record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock(), revision)
             )
             return
-        try:
-            if unready is not None:
-                raise unready
-            container = await self._container(record)
-            if container is not None and pulls is not None:
-                made = await self._registry_credentials.make(record, pulls)
-                container = replace(container, registry_auth=made)
-        except (ContainerNotReady, PodLost) as error:
-            why, lost = str(error), isinstance(error, PodLost)
-            log.warning("container not launched", instance=record.metadata.name, error=why)
-            await self._record_outcome(
-                record, lambda seen: call_outcomes.launch_prevented(seen, why, self._clock(), pod_lost=lost)
-            )
-            return
         if not self._elector.still_leader():
             # What was prepared took long. Whoever leads now has seen the attempt, and resolves it by a listing.
             return
-        request = launch_request(record, self._cluster, boot=boot, container=container)
+        request = launch_request(record, self._cluster, boot=boot, container=prepared.container)
         began = time.monotonic()
         try:
             async with asyncio.timeout(_call_timeout(provider)):
@@ -147,24 +138,21 @@ class Launches:
                 record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
             )
 
-    async def _planned_pull(self, record: GPUInstance) -> tuple[PlannedCredential | None, ContainerNotReady | None]:
-        """The credential that pulls the image, or why it cannot be had: that is said once the attempt is recorded."""
-        try:
-            return await self._registry_credentials.plan(record), None
-        except ContainerNotReady as error:
-            return None, error
+    async def _record_prevented(self, record: GPUInstance, error: ContainerNotReady | PodLost) -> None:
+        why, lost = str(error), isinstance(error, PodLost)
+        passing = isinstance(error, ContainerNotReady) and error.passing
+        log.warning("container not launched", instance=record.metadata.name, error=why)
+        await self._record_outcome(
+            record,
+            lambda seen: call_outcomes.launch_prevented(seen, why, self._clock(), pod_lost=lost, passing=passing),
+        )
 
-    async def _container(self, record: GPUInstance) -> ContainerSpec | None:
-        if not policy_of(record).runs_its_pod:
-            return None
-        try:
-            async with asyncio.timeout(_CONTAINER_TIMEOUT):
-                return await self._container_specs.resolve(record)
-        except TimeoutError as error:
-            why = f"What the container needs could not be read within {_CONTAINER_TIMEOUT:.0f} s."
-            raise ContainerNotReady(why) from error
-        except (KubeError, TransportError) as error:
-            raise ContainerNotReady(f"What the container needs could not be read: {error}.") from error
+    async def _note(self, record: GPUInstance, resources: tuple[SecondaryResource, ...]) -> GPUInstance | None:
+        """The record with resources that are about to be made, before any attempt; None where it has changed."""
+        kept = record.status.secondary_resources if record.status is not None else ()
+        if all(each in kept for each in resources):
+            return record
+        return await self._written(record, noted(with_request(record, self._clock()), resources))
 
     async def _terminate(self, step: Terminate) -> None:
         claimed = await self._claim(step)
@@ -205,18 +193,21 @@ class Launches:
         provider = self._sources.provider(serving_source(step.record, machine_sources(self._sources.states())))
         if provider is None or not self._elector.still_leader():
             return None
+        record = await self._written(step.record, step.status)
+        # The write may have taken long: another replica may lead by now, and has seen this attempt.
+        return None if record is None or not self._elector.still_leader() else (record, provider)
+
+    async def _written(self, record: GPUInstance, status: GPUInstanceStatus) -> GPUInstance | None:
+        """The record with this status; None, after a pause, where it has changed or could not be written."""
         try:
-            record = await self._records.write(step.record, step.status)
+            return await self._records.write(record, status)
         except (Conflict, NotFound):
-            await asyncio.sleep(_BUSY_AFTER_FAILURE)
-            return None
+            pass
         except (KubeError, TransportError) as error:
             # Perhaps stored, perhaps not: either way no provider was called. The next tick sees which.
-            log.warning("attempt not recorded", instance=step.record.metadata.name, error=str(error))
-            await asyncio.sleep(_BUSY_AFTER_FAILURE)
-            return None
-        # The write may have taken long: another replica may lead by now, and has seen this attempt.
-        return (record, provider) if self._elector.still_leader() else None
+            log.warning("attempt not recorded", instance=record.metadata.name, error=str(error))
+        await asyncio.sleep(_BUSY_AFTER_FAILURE)
+        return None
 
     async def _record_outcome(self, record: GPUInstance, outcome: Callable[[GPUInstance], GPUInstanceStatus]) -> None:
         before = record.status or GPUInstanceStatus()

@@ -22,7 +22,14 @@ from forebay.kube.secrets import SecretData, read_secret
 from forebay.net.redaction import Redactor
 from forebay.net.transport import TransportError
 from forebay.offload.registry_login import InvalidLogin, RegistryLogin, registry_login
-from forebay.providers.base import KeepsRegistryCredentials, OutcomeUnknown, Provider, ProviderError
+from forebay.providers.base import (
+    BadCredentials,
+    KeepsRegistryCredentials,
+    OutcomeUnknown,
+    Provider,
+    ProviderError,
+    Rejected,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -83,27 +90,35 @@ class RegistryCredentials:
                 "ServiceAccount get on it."
             ) from None
         except (KubeError, TransportError, TimeoutError) as error:
-            raise ContainerNotReady(f"Secret {namespace}/{name} could not be read: {error}.") from error
+            told = f"Secret {namespace}/{name} could not be read: {error}."
+            raise ContainerNotReady(told, passing=True) from error
 
     async def make(self, record: GPUInstance, planned: PlannedCredential) -> str:
         """Id of the credential, which is made where there is none yet. Raises `ContainerNotReady`."""
         provider: object = self._provider_of(record)
-        name = planned.resource.name
         if not isinstance(provider, KeepsRegistryCredentials):
             raise ContainerNotReady(
                 f"{record.spec.provider} keeps no registry credentials, and the pod has imagePullSecrets."
             )
         try:
             async with self._lock, asyncio.timeout(_TIMEOUT):
-                existing = (await provider.registry_credentials()).get(name)
-                if existing:
-                    return existing[0]
-                login = planned.login
-                made = await provider.create_registry_credential(name, login.username, login.password)
+                try:
+                    return await self._found_or_made(provider, planned)
+                except OutcomeUnknown:
+                    # Perhaps it was made. A second one of the name would be deleted with the first.
+                    return await self._found_or_made(provider, planned)
         except (ProviderError, TimeoutError) as error:
             why = str(error) or f"no answer within {_TIMEOUT:.0f} s"
-            raise ContainerNotReady(f"The credentials with which the image is pulled were not stored: {why}") from error
-        log.info("registry credential created", name=name, instance=record.metadata.name)
+            told = f"The credentials with which the image is pulled were not stored: {why}"
+            raise ContainerNotReady(told, passing=not isinstance(error, Rejected | BadCredentials)) from error
+
+    async def _found_or_made(self, provider: KeepsRegistryCredentials, planned: PlannedCredential) -> str:
+        name, login = planned.resource.name, planned.login
+        existing = (await provider.registry_credentials()).get(name)
+        if existing:
+            return existing[0]
+        made = await provider.create_registry_credential(name, login.username, login.password)
+        log.info("registry credential created", name=name)
         return made
 
     async def revoke(self, record: GPUInstance, resource: SecondaryResource) -> None:

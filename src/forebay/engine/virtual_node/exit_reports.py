@@ -6,7 +6,7 @@ in memory only. The next leader reads the logs from their beginning, and finds t
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.engine.virtual_node.log_tails import LogTails
+from forebay.engine.virtual_node.opening_order import OpeningOrder
 from forebay.offload.exit_code import ExitReport, nonce_of, read_report
 from forebay.offload.record_progress import ReportedExit
-from forebay.providers.base import InstanceGone, LogLine, ProviderError, RunsContainers
+from forebay.providers.base import InstanceGone, LogLine, ProviderError, RunsContainers, TellsIdleContainers
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +46,7 @@ class ExitReports:
         self._changed = changed
         self._tasks: dict[str, asyncio.Task[None]] = {}
         #: A new leader opens them all: a crowd that waits for the provider's rate limit would keep others waiting too.
-        self._opening = asyncio.Semaphore(_MOST_OPENING)
+        self._opening = OpeningOrder(_MOST_OPENING)
         self._reports: dict[str, ReportedExit] = {}
 
     @property
@@ -113,7 +114,10 @@ class ExitReports:
 
     async def _lines(self, provider: RunsContainers, instance_id: str, pod: str) -> AsyncGenerator[LogLine, None]:
         """The lines of one log, which are kept as well. Few of them are opened at the same time."""
-        opening = await self._slot()
+        tells_idle = provider if isinstance(provider, TellsIdleContainers) else None
+        opening = await self._opening.place(
+            lambda: tells_idle is not None and instance_id in tells_idle.idle_containers()
+        )
 
         def opened() -> None:
             opening.close()
@@ -126,13 +130,6 @@ class ExitReports:
         finally:
             opening.close()
             self._tails.end(pod)
-
-    async def _slot(self) -> ExitStack:
-        """A place among those that are opened, until the stack is closed."""
-        await self._opening.acquire()
-        stack = ExitStack()
-        stack.callback(self._opening.release)
-        return stack
 
 
 def _with_report(found: ReportedExit, report: ExitReport, line: LogLine, clock: Callable[[], datetime]) -> ReportedExit:

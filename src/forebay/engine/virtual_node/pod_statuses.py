@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.engine.turns import each_in_turn
 from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, WholePod
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -24,6 +25,8 @@ from forebay.offload.record_progress import ReportedExit, remote_container
 log = structlog.get_logger(__name__)
 
 _NOTHING: Final = ReportedExit()
+#: Pods written to at the same time.
+_MOST_AT_ONCE: Final = 8
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -58,19 +61,23 @@ class RemotePods:
             for ref in record.spec.pods:
                 of_pod[ref.uid].append(record)
         current = tuple(pods)
-        for pod in current:
-            own = of_pod.get(pod.uid, [])
-            rests_on = (pod, *own, *(reports.get(each.uid) for each in own))
-            if same_objects(self._seen.get(pod.uid, ()), rests_on):
-                continue
+        rests_on = {
+            pod.uid: (pod, *(own := of_pod.get(pod.uid, ())), *(reports.get(each.uid) for each in own))
+            for pod in current
+        }
+        changed = [pod for pod in current if not same_objects(self._seen.get(pod.uid, ()), rests_on[pod.uid])]
+
+        async def sync_pod(pod: Pod) -> None:
             try:
-                await self._sync(pod, own, reports)
-                self._seen[pod.uid] = rests_on
+                await self._sync(pod, of_pod.get(pod.uid, []), reports)
+                self._seen[pod.uid] = rests_on[pod.uid]
             except (NotFound, Conflict):
                 # Gone, or another pod of that name: the informer will show it.
-                continue
+                return
             except (KubeError, TransportError) as error:
                 log.warning("remote pod not updated", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+
+        await each_in_turn(sync_pod, changed, _MOST_AT_ONCE)
         here = {pod.uid for pod in current}
         self._known = {uid: each for uid, each in self._known.items() if uid in here}
         self._written = {uid: each for uid, each in self._written.items() if uid in here}

@@ -18,6 +18,7 @@ from forebay.demand.planned_pods import live_containers, runs_remotely
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
+from forebay.engine.turns import each_in_turn
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.exit_reports import ExitReports
 from forebay.engine.virtual_node.job_marks import JobMarks
@@ -49,6 +50,7 @@ log = structlog.get_logger(__name__)
 _ROUND: Final = 10.0
 #: Pods that are read in one round: the statuses of running ones must not wait for a crowd of new ones.
 _MOST_READS: Final = 50
+_MOST_AT_ONCE: Final = 8
 
 
 class Offloading(NamedTuple):
@@ -161,13 +163,15 @@ class RemoteWork:
     async def _round(self) -> None:
         if not self._still_leader() or self._views.error() is not None:
             return
-        await self._read_pods()
         records = tuple(each for each in self._views.instances.values() if not each.spec.delivers.has_node)
         self._reports.follow(records)
         pods = tuple(self._views.pods.by(BY_NODE, VIRTUAL_NODE))
         self._tails.keep(pod.uid for pod in pods)
-        await self._statuses.sync(pods, records, self._reports.reports)
-        await self._job_marks.sync(records)
+        # A new leader has all of it to do at once, and none may wait for the others.
+        async with asyncio.TaskGroup() as together:
+            together.create_task(self._statuses.sync(pods, records, self._reports.reports))
+            together.create_task(self._read_pods())
+            together.create_task(self._job_marks.sync(records))
 
     async def _read_pods(self) -> None:
         """Reads whole pods that may leave: informers keep only what planning needs of a pod."""
@@ -177,16 +181,18 @@ class RemoteWork:
         if len(new) > _MOST_READS:
             del new[_MOST_READS:]
             self._changed.set()
-        for pod in new:
-            before = self._read.get(pod.uid)
-            await self._read_pod(pod)
-            if self._read.get(pod.uid) != before:
-                self._views.wake.set()
+        await each_in_turn(self._read_pod, new, _MOST_AT_ONCE)
 
     def _is_read(self, uid: str) -> bool:
         return uid in self._read and uid not in self._failed
 
     async def _read_pod(self, pod: Pod) -> None:
+        before = self._read.get(pod.uid)
+        await self._try_to_read(pod)
+        if self._read.get(pod.uid) != before:
+            self._views.wake.set()
+
+    async def _try_to_read(self, pod: Pod) -> None:
         self._failed[pod.uid] = asyncio.get_running_loop().time() + _ROUND
         try:
             whole = await self._client.get(WHOLE_PODS, pod.name, pod.namespace)

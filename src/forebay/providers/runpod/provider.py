@@ -2,9 +2,9 @@
 
 import math
 import shlex
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from forebay.api.parts import SecretKeyRef
@@ -57,6 +57,8 @@ from forebay.providers.runpod.wire import (
     RunpodRegistryOrder,
 )
 from forebay.providers.secrets import Secrets
+
+T = TypeVar("T")
 
 CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.CONTAINER,),
@@ -120,6 +122,8 @@ class RunpodProvider:
         self._clock = clock
         #: When pods were created that no listing has shown yet: a fresh one may be unknown to RunPod for a while.
         self._created: dict[str, datetime] = {}
+        #: Pods whose GPUs did nothing when they were last listed.
+        self._idle: frozenset[str] = frozenset()
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -128,7 +132,7 @@ class RunpodProvider:
         found: list[Offer] = []
         for count in COUNTS:
             path = f"{GPUS}?include=AVAILABILITY&product=POD&count={count}&cloud={SECURE}"
-            found += offers(count, (await self._calls.get(path, RunpodGpuTypes)).gpus, self._regions)
+            found += offers(count, (await self._read(path, RunpodGpuTypes)).gpus, self._regions)
         return tuple(found)
 
     async def launch(self, request: LaunchRequest) -> Instance:
@@ -166,7 +170,7 @@ class RunpodProvider:
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
-        listed = (await self._calls.get(PODS, RunpodPods)).pods
+        listed = (await self._read(PODS, RunpodPods)).pods
         own = tuple(
             _instance(each, owner)
             for each in listed
@@ -174,7 +178,18 @@ class RunpodProvider:
         )
         for each in own:
             self._created.pop(each.id, None)
+        self._idle = frozenset(each.id for each in listed if _is_idle(each))
         return Found(instances=own)
+
+    def idle_containers(self) -> Collection[str]:
+        return self._idle
+
+    async def _read(self, path: str, answer: type[T]) -> T:
+        """What others wait for is asked a second time where RunPod fails, and not only at the next poll."""
+        try:
+            return await self._calls.get(path, answer)
+        except Unavailable:
+            return await self._calls.get(path, answer)
 
     def _owner(self, pod: RunpodPod) -> str | None:
         """UID of the GPUInstance; None: the pod is not of this cluster."""
@@ -220,7 +235,7 @@ class RunpodProvider:
 
     async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}
-        for each in (await self._calls.get(REGISTRIES, RunpodRegistries)).registries:
+        for each in (await self._read(REGISTRIES, RunpodRegistries)).registries:
             found.setdefault(each.name, []).append(each.id)
         return found
 
@@ -289,6 +304,11 @@ def _port(port: ContainerPort) -> str:
 
 def _disk(container: ContainerSpec) -> int | None:
     return None if container.disk_gib is None else math.ceil(container.disk_gib * _GB_PER_GIB)
+
+
+def _is_idle(pod: RunpodPod) -> bool:
+    gpus = (pod.runtime.gpus if pod.runtime is not None else None) or ()
+    return bool(gpus) and all(each.util == 0 for each in gpus)
 
 
 def _instance(pod: RunpodPod, owner: str) -> Instance:

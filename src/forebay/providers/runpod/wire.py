@@ -43,6 +43,15 @@ class RunpodOrder(_Wire, frozen=True, kw_only=True):
     template_id: str | None = None
 
 
+class RunpodGpuUse(_Wire, frozen=True, kw_only=True):
+    #: Percent.
+    util: int | None = None
+
+
+class RunpodRuntime(_Wire, frozen=True, kw_only=True):
+    gpus: tuple[RunpodGpuUse, ...] | None = None
+
+
 class RunpodPod(_Wire, frozen=True, kw_only=True):
     id: str
     name: str
@@ -51,6 +60,8 @@ class RunpodPod(_Wire, frozen=True, kw_only=True):
     #: US dollars an hour; 0 while it is not billed by the hour.
     cost: Decimal = Decimal(0)
     created_at: datetime | None = None
+    #: None while it does not run.
+    runtime: RunpodRuntime | None = None
 
 
 class RunpodPods(_Wire, frozen=True, kw_only=True):

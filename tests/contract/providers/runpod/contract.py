@@ -60,7 +60,7 @@ POD = record(
         "template": MAYBE_TEXT,
         "cost": DOLLARS,
         "locked": FLAG,
-        "runtime": {"anyOf": [record({"uptime": COUNT}), {"type": "null"}]},
+        "runtime": {"anyOf": [record({"uptime": COUNT, "gpus": listed(record({"util": COUNT}))}), {"type": "null"}]},
         "createdAt": TIME,
         "startedAt": {"anyOf": [TIME, {"type": "null"}]},
         "globalNetworking": record({"enabled": FLAG}),

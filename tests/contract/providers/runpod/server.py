@@ -73,6 +73,8 @@ class RunpodCloud(ConformanceServer):
         self.closed_logs = 0
         #: How many were opened.
         self.log_streams = 0
+        #: Containers whose GPUs do nothing, because their command has ended and the shell around it waits.
+        self.idle = set()
         self._registry_numbers = itertools.count(1)
         self._written = asyncio.Event()
 
@@ -155,6 +157,7 @@ class RunpodCloud(ConformanceServer):
         words = shlex.split(self.orders[rented.id].get("args", ""))
         if words[:2] == ["/bin/sh", "-c"] and words[3:4] == ["forebay"]:
             self.write(rented.id, f"forebay-exit {words[4]} {code}")
+            self.idle.add(rented.id)
             return
         rented.enters(InstancePhase.FINISHED)
         rented.stop_billing()
@@ -294,7 +297,7 @@ class RunpodCloud(ConformanceServer):
             "template": None,
             "cost": float(rented.sku.hourly_price) if billed else 0.0,
             "locked": False,
-            "runtime": {"uptime": 1} if running else None,
+            "runtime": {"uptime": 1, "gpus": [{"util": 0 if rented.id in self.idle else 90}]} if running else None,
             "createdAt": rented.line.created.isoformat(),
             "startedAt": None,
             "globalNetworking": {"enabled": False},
