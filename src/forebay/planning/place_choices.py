@@ -61,7 +61,7 @@ def _choice(
     demand: PodGroups,
     offered: "_OfferedPlaces",
     running: Sequence[RunningPod],
-    together: Mapping[GangKey, str],
+    together: Mapping[GangKey, "_Together"],
 ) -> PlaceChoice | None:
     shared = None if group.gang is None else together.get(group.gang)
     rules = bool(group.rules) + bool(group.shape.pod_affinity) + (shared is not None)
@@ -70,8 +70,8 @@ def _choice(
         return PlaceChoice("", (), sentence=why)
     if group.shape.pod_affinity:
         return _affinity_not_planned(group, demand) or _near(group, group.shape.pod_affinity, offered, running)
-    if shared is not None:
-        return PlaceChoice(shared, tuple(offered.values(shared)), f"gang {group.gang}", is_gang=True)
+    if group.gang is not None and shared is not None:
+        return _beside_gang(group.gang, shared, offered)
     if group.rules:
         if unplanned := _not_planned(group, demand):
             return PlaceChoice("", (), sentence=unplanned)
@@ -83,8 +83,16 @@ def _choice(
     return None
 
 
-def _together(demand: PodGroups, gangs: Gangs) -> dict[GangKey, str]:
-    """Label whose value the nodes of a whole gang must share, by gang. One pod that asks for it is enough."""
+class _Together(NamedTuple):
+    """What the nodes of a whole gang must share."""
+
+    key: str
+    #: Its values on nodes of the gang that are there or launching.
+    there: frozenset[str]
+
+
+def _together(demand: PodGroups, gangs: Gangs) -> dict[GangKey, _Together]:
+    """By gang. One pod that asks for it is enough."""
     found: dict[GangKey, str] = {}
     for group in demand.groups:
         if group.gang is None:
@@ -94,7 +102,25 @@ def _together(demand: PodGroups, gangs: Gangs) -> dict[GangKey, str]:
             found[group.gang] = known.together
         elif (asked := group.pods[0].annotations.get(TOGETHER)) is not None:
             found.setdefault(group.gang, _LABELS.get(asked, asked))
-    return found
+    nodes = {gang: gangs[gang].nodes for gang in found if gang in gangs}
+    return {
+        gang: _Together(key, frozenset(labels[key] for labels in nodes.get(gang, ()) if key in labels))
+        for gang, key in found.items()
+    }
+
+
+def _beside_gang(gang: GangKey, shared: _Together, offered: "_OfferedPlaces") -> PlaceChoice:
+    """One place for all of a gang, and where some of it is placed, that place."""
+    key, there = shared
+    places = [place for place in offered.values(key) if not there or place in there]
+    if there and not places:
+        why = (
+            f"All pods of the gang {gang} must share one {key}, those that have a node are in "
+            f"{', '.join(sorted(there))}, and no offer is there: allow offers there, or delete those pods, so that the "
+            "whole gang can go elsewhere."
+        )
+        return PlaceChoice("", (), sentence=why)
+    return PlaceChoice(key, tuple(places), f"gang {gang}", is_gang=True)
 
 
 def _not_planned(group: PodGroup, demand: PodGroups) -> str | None:
