@@ -8,7 +8,7 @@ import highspy
 import numpy as np
 
 from forebay.planning.arrays import Floats, Ints
-from forebay.planning.integer import quiet, run_integer
+from forebay.planning.integer import AT_FIRST_NODE_OF_KNAPSACK, quiet, run_integer
 from forebay.planning.work import Work
 
 #: Far more than what the solver's tolerances let a pattern exceed its node by.
@@ -56,7 +56,7 @@ def worthiest_pattern(value: Floats, need: Floats, capacity: Floats, most: Ints,
     highs.changeColsIntegrality(
         len(groups), np.arange(len(groups), dtype=np.int32), np.full(len(groups), highspy.HighsVarType.kInteger)
     )
-    run_integer(highs, work)
+    run_integer(highs, work, AT_FIRST_NODE_OF_KNAPSACK)
     info = highs.getInfo()
     bound = -info.mip_dual_bound
     counts: Ints | None = None

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.api.names import PROVIDER_LABEL
-from forebay.model.fit import selects, untainted
+from forebay.model.fit import selects_labels, untainted
 from forebay.model.nodes import Node
-from forebay.model.workloads import PodAffinityTerm
+from forebay.model.requirements import Taint
+from forebay.model.workloads import PodAffinityTerm, PodShape
 from forebay.planning.candidate_groups import PricedCandidate, admits
 from forebay.planning.gangs import TOGETHER, GangKey, Gangs
 from forebay.planning.plan import RunningPod
@@ -234,17 +235,32 @@ def node_places(group: PodGroup, rule: PodRule, nodes: Iterable[Node]) -> set[st
         place
         for node in nodes
         if (place := node.labels.get(rule.topology_key)) is not None
-        and (not rule.honors_node_affinity or selects(group.shape, node))
-        and (not rule.honors_node_taints or untainted(group.shape, node))
+        and _is_counted(rule, group.shape, node.labels, node.name, node.taints)
     }
 
 
-def running_by_place(rule: PodRule, running: Iterable[RunningPod]) -> Counter[str]:
-    """Running pods that the rule selects, by place."""
+def _is_counted(rule: PodRule, shape: PodShape, labels: Mapping[str, str], name: str, taints: Iterable[Taint]) -> bool:
+    """Whether a spread counts a node, and what runs there, for pods of the shape."""
+    return (not rule.honors_node_affinity or selects_labels(shape, labels, name)) and (
+        not rule.honors_node_taints or untainted(shape, taints)
+    )
+
+
+def running_by_place(demand: PodGroups, number: int, running: Iterable[RunningPod]) -> Counter[str]:
+    """Running pods that the rule counts, by place: where it is a spread, those on nodes that a pod with it may use."""
+    rule = demand.rules[number]
+    shapes = [group.shape for group in demand.groups if number in group.rules]
     counts: Counter[str] = Counter()
     for pod in running:
         place = pod.node_labels.get(rule.topology_key)
-        if place is not None and rule.selects(pod.namespace, pod.labels):
+        if (
+            place is not None
+            and rule.selects(pod.namespace, pod.labels)
+            and (
+                not rule.max_skew
+                or any(_is_counted(rule, of, pod.node_labels, pod.node_name, pod.node_taints) for of in shapes)
+            )
+        ):
             counts[place] += 1
     return counts
 
@@ -295,7 +311,7 @@ class Places(NamedTuple):
             tuple(made),
             tuple(frozenset(members) for members in shared.values()),
             demand.rules,
-            tuple(running_by_place(rule, running) for rule in demand.rules),
+            tuple(running_by_place(demand, number, running) for number in range(len(demand.rules))),
             tuple(nodes),
         )
 

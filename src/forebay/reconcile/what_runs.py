@@ -25,7 +25,13 @@ def looks_at_other_pods(pods: Iterable[Pod]) -> bool:
 
 def running_pods(snapshot: Snapshot) -> tuple[RunningPod, ...]:
     return tuple(
-        RunningPod(namespace=pod.namespace, labels=pod.labels, node_labels=node.labels)
+        RunningPod(
+            namespace=pod.namespace,
+            labels=pod.labels,
+            node_labels=node.labels,
+            node_name=name,
+            node_taints=node.taints,
+        )
         for name, pods in snapshot.pods_by_node.items()
         if (node := snapshot.nodes.get(name)) is not None
         for pod in pods

@@ -185,7 +185,11 @@ def _wrong_spread(pod, labels, everything, instance):
             continue
         if not _selects(pod, spread.selector, (), pod):
             continue
-        counts = Counter(there.get(key) for other, there in everything if _selects(pod, spread.selector, (), other))
+        counts = Counter(
+            there.get(key)
+            for other, there in everything
+            if _selects(pod, spread.selector, (), other) and _is_seen(pod, spread, other)
+        )
         domains = spread_domains(pod, spread, instance)
         fewest = 0 if len(domains) < (spread.min_domains or 1) else min(counts[zone] for zone in domains)
         if counts[labels.get(key)] - fewest > spread.max_skew:
@@ -196,18 +200,23 @@ def _wrong_spread(pod, labels, everything, instance):
 def spread_domains(pod, spread, instance):
     key = spread.topology_key
     offered = {c.node.labels.get(key) for c in instance.candidates if c.available != 0 and may_go(pod, c)}
-    there = {node.labels.get(key) for node in instance.nodes if _counts(pod, spread, node)}
+    there = {node.labels.get(key) for node in instance.nodes if _counts(pod, spread, node.labels, node.taints)}
     return (offered | there) - {None}
 
 
-def _counts(pod, spread, node):
+def _is_seen(pod, spread, other):
+    """Whether the spread counts the other pod; of running pods, those on nodes to spread over."""
+    return not hasattr(other, "node_labels") or _counts(pod, spread, other.node_labels, other.node_taints)
+
+
+def _counts(pod, spread, labels, taints):
     """Whether a node of the cluster is one of those to spread over."""
     tolerated = all(
         taint.effect == "PreferNoSchedule" or any(_tolerates(each, taint) for each in pod.shape.tolerations)
-        for taint in node.taints
+        for taint in taints
     )
     return (tolerated or not spread.honors_node_taints) and (
-        _node_affinity(pod.shape, node.labels) or not spread.honors_node_affinity
+        _node_affinity(pod.shape, labels) or not spread.honors_node_affinity
     )
 
 

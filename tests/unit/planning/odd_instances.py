@@ -49,8 +49,11 @@ def odd_instance(seed, *, small=False):
         pods += _workload(rng, number, rng.randint(1, 3) if small else rng.choice((1, 2, 3, 5, 8)), app, small=small)
     pods = pods[:5] if small else pods
     running = [_running(rng) for _ in range(rng.choice((0, 0, 2, 5)))]
-    there = [each.node_labels for each in running] + [_place(rng) for _ in range(rng.choice((0, 0, 1, 3)))]
-    nodes = [replace(offers[0].node, name=f"n{at}", labels=mine, taints=_taints(rng)) for at, mine in enumerate(there)]
+    there = [(each.node_labels, each.node_taints) for each in running]
+    there += [(_place(rng), _taints(rng)) for _ in range(rng.choice((0, 0, 1, 3)))]
+    nodes = [
+        replace(offers[0].node, name=f"n{at}", labels=mine, taints=taints) for at, (mine, taints) in enumerate(there)
+    ]
     caps = random_caps(rng)
     if rng.random() < 0.2:
         caps.append(Cap(name="mig", pools=frozenset(POOLS), resources=Resources({MIG: rng.randint(0, 14)})))
@@ -96,7 +99,12 @@ def _place(rng):
 
 def _running(rng):
     labels = {"app": rng.choice(("app-0", "app-1", "app-2", "shared")), "ver": rng.choice("12")}
-    return RunningPod(namespace=rng.choice(("team", "team", "other")), labels=labels, node_labels=_place(rng))
+    return RunningPod(
+        namespace=rng.choice(("team", "team", "other")),
+        labels=labels,
+        node_labels=_place(rng),
+        node_taints=_taints(rng),
+    )
 
 
 def _workload(rng, number, count, app, *, small):

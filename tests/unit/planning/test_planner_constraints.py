@@ -349,6 +349,24 @@ def test_a_spread_counts_the_zones_of_the_nodes_that_the_scheduler_counts(fields
     assert len(served(plan(pods(8, spread, labels={"app": "a"}), offers, nodes=[elsewhere]))) == count
 
 
+@pytest.mark.parametrize(
+    ("policies", "count"),
+    [({}, 1), ({"honors_node_affinity": False}, 2), ({"honors_node_affinity": False, "honors_node_taints": True}, 1)],
+    ids=["a node that the pod may not use", "which counts all the same", "unless for its taint"],
+)
+def test_a_spread_counts_running_pods_on_the_nodes_that_the_scheduler_counts(policies, count):
+    # Only with the second zone are there as many zones as the rule asks for.
+    spread = TopologySpread(ZONE, 1, APP, min_domains=2, **policies)
+    waiting = pods(3, shape(topology_spread=(spread,), node_selector={"model": "y"}), labels={"app": "a"})
+    there = RunningPod(
+        namespace="team", labels={"app": "a"}, node_labels={ZONE: "b", "model": "z"}, node_taints=(Taint("team", "b"),)
+    )
+
+    made = plan(waiting, [candidate(8, zone="a", labels={"model": "y"})], running=[there])
+
+    assert len(served(made)) == count
+
+
 def test_all_rules_of_a_pod_about_zones_are_kept():
     fields = {"topology_spread": (TopologySpread(ZONE, 2, APP),), "pod_anti_affinity": (PodAffinityTerm(ZONE, APP),)}
     offers = [candidate(4, "4", zone="a"), candidate(4, "4", zone="b")]
