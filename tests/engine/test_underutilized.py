@@ -118,6 +118,22 @@ async def test_two_nodes_go_for_one_cheaper_machine():
             await until(lambda: len(cloud.running) == 1, 120)
 
 
+async def test_of_three_nodes_two_go_where_the_cheaper_machine_takes_no_more():
+    pair = Sku(instance_type="l40s.2x", gpus=2, gpu_type="L40S", hourly_price="2.00", boot=60, driver=10)
+    async with clouds(market("alpha", pair, BIG)) as cloud:
+        cloud.pool("alpha", disruption={**DISRUPTION, "budgets": [{"nodes": 2}]})
+        cloud.markets["alpha"].restock("l40s.4x", 0)
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            replica_set(cloud, "serve", replicas=3, gpus=2)
+            await until(lambda: len(set(running(cloud, "serve"))) == 3)
+            before = set(running(cloud, "serve"))
+            cloud.markets["alpha"].restock("l40s.4x", 1)
+            await until(lambda: len(set(running(cloud, "serve"))) == 2 and len(running(cloud, "serve")) == 3, 1200)
+            (new,) = set(running(cloud, "serve")) - before
+            assert {each["name"] for each in cloud.world.record(new)["spec"]["replaces"]} < before
+
+
 async def test_a_machine_that_is_hardly_cheaper_is_not_worth_the_move():
     nearly = Sku(instance_type="l40s.1x", gpus=1, gpu_type="L40S", hourly_price="2.20", boot=60, driver=10)
     async with clouds(market("alpha", BIG, nearly)) as cloud:

@@ -146,7 +146,6 @@ class Spread:
     def _assign(self, group: PodGroup, pods: dict[Place, int], costs: PlaceCosts, loads: Loads) -> None:
         """Adds the rest of the pods, each to the place that its rules allow where it adds least to the cost."""
         added: dict[Place, int] = {}
-        rank = {place: n for n, place in enumerate(pods)}
         for _ in range(group.count - sum(pods.values())):
             allowed = self._allowed(group, pods)
             if not allowed:
@@ -154,7 +153,8 @@ class Spread:
             for each in allowed:
                 if each not in added:
                     added[each] = costs.one_more(each, load_of(loads[each]), group.kind)
-            place = min(allowed, key=lambda each: (added[each], rank[each]))
+            # Of equal ones, the first.
+            place = min(allowed, key=added.__getitem__)
             del added[place]
             pods[place] += 1
             loads[place][group.kind] += 1
