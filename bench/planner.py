@@ -190,27 +190,36 @@ SUITES: dict[str, Callable[[list[Case]], Iterator[Bar]]] = {
 def check_random(many: int) -> int:
     """Checks the plans of random inputs by the rules of Kubernetes, and compares small ones with brute force."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from tests.unit.planning.random_plans import against_brute_force, faults
+    from tests.unit.planning.instances import instance
+    from tests.unit.planning.odd_instances import odd_instance
+    from tests.unit.planning.random_plans import against_brute_force, faults, odd_against_brute_force
 
-    start = time.perf_counter()
-    invalid = [(f"instance({seed})", found) for seed in range(many) if (found := faults(seed))]
-    print(f"{many} random inputs: {len(invalid)} invalid, {time.perf_counter() - start:.0f} s", flush=True)
-    fewer, dearer = [], []
-    small = many // 10
-    for seed in range(small):
-        found, most, cheapest = against_brute_force(seed)
-        invalid += [(f"small_instance({seed})", found)] if found else []
-        fewer += [] if most else [seed]
-        dearer += [] if cheapest or not most else [seed]
-    optimal = small - len(fewer) - len(dearer)
-    print(
-        f"{small} small inputs: {optimal} optimal, {len(fewer)} serve too few, {len(dearer)} cost too much; "
-        f"{optimal / max(small, 1):.2%}, {time.perf_counter() - start:.0f} s"
-    )
-    for name, found in invalid[:20]:
-        print(f"  {name}: {found[0]}")
-    print(f"  too few: {fewer[:20]}; too expensive: {dearer[:20]}")
-    return 1 if invalid or optimal < small * 0.995 else 0
+    met = True
+    for name, make, compare in (
+        ("random", instance, against_brute_force),
+        ("odd", odd_instance, odd_against_brute_force),
+    ):
+        start = CLOCK[0]()
+        invalid = [(f"{name} {seed}", found) for seed in range(many) if (found := faults(seed, make))]
+        print(f"{many} {name} inputs: {len(invalid)} invalid, {CLOCK[0]() - start:.0f} s", flush=True)
+        fewer, dearer = [], []
+        small = many // 10
+        for seed in range(small):
+            found, most, cheapest = compare(seed)
+            invalid += [(f"small {name} {seed}", found)] if found else []
+            fewer += [] if most else [seed]
+            dearer += [] if cheapest or not most else [seed]
+        optimal = small - len(fewer) - len(dearer)
+        print(
+            f"{small} small {name} inputs: {optimal} optimal, {len(fewer)} serve too few, {len(dearer)} cost too much; "
+            f"{optimal / max(small, 1):.2%}, {CLOCK[0]() - start:.0f} s",
+            flush=True,
+        )
+        for which, found in invalid[:20]:
+            print(f"  {which}: {found[0]}")
+        print(f"  too few: {fewer[:20]}; too expensive: {dearer[:20]}", flush=True)
+        met = met and not invalid and optimal >= small * 0.995
+    return 0 if met else 1
 
 
 def main() -> int:
@@ -219,7 +228,7 @@ def main() -> int:
     parser.add_argument("--cpu", action="store_true", help="CPU seconds instead of the clock's, for a busy machine")
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
-        "--check", type=int, metavar="N", help="only check the plans of N random inputs, and N/10 small"
+        "--check", type=int, metavar="N", help="only check the plans of N random and N odd inputs, and N/10 small"
     )
     options = parser.parse_args()
     if options.cpu:

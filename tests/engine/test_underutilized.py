@@ -1,6 +1,7 @@
 """Pools that consolidate WhenUnderutilized: pods move to other nodes, or to one cheaper machine."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from forebay.embedded.api import kinds
@@ -98,24 +99,38 @@ async def test_pods_move_to_a_cheaper_machine_when_that_is_ready():
         assert cloud.bill() > 0
 
 
-async def test_two_nodes_go_for_one_cheaper_machine():
+@asynccontextmanager
+async def serving_on_pairs(replicas):
+    """Each replica on a node of its own with 2 GPUs, when a machine with 4 is offered: the cloud, and these nodes."""
     pair = Sku(instance_type="l40s.2x", gpus=2, gpu_type="L40S", hourly_price="2.00", boot=60, driver=10)
     async with clouds(market("alpha", pair, BIG)) as cloud:
         cloud.pool("alpha", disruption={**DISRUPTION, "budgets": [{"nodes": 2}]})
         cloud.markets["alpha"].restock("l40s.4x", 0)
         async with cloud_operator(cloud):
             await asyncio.sleep(10)
-            replica_set(cloud, "serve", replicas=2, gpus=2)
-            await until(lambda: len(running(cloud, "serve")) == 2)
+            replica_set(cloud, "serve", replicas=replicas, gpus=2)
+            await until(lambda: len(running(cloud, "serve")) == replicas)
             before = set(running(cloud, "serve"))
-            assert len(before) == 2
+            assert len(before) == replicas
             cloud.markets["alpha"].restock("l40s.4x", 5)
-            await until(lambda: len(set(running(cloud, "serve"))) == 1 and len(running(cloud, "serve")) == 2, 1200)
-            (new,) = set(running(cloud, "serve"))
-            record = cloud.world.record(new)
-            assert record["spec"]["offer"]["instanceType"] == "l40s.4x"
-            assert {each["name"] for each in record["spec"]["replaces"]} == before
-            await until(lambda: len(cloud.running) == 1, 120)
+            yield cloud, before
+
+
+async def test_two_nodes_go_for_one_cheaper_machine():
+    async with serving_on_pairs(2) as (cloud, before):
+        await until(lambda: len(set(running(cloud, "serve"))) == 1 and len(running(cloud, "serve")) == 2, 1200)
+        (new,) = set(running(cloud, "serve"))
+        record = cloud.world.record(new)
+        assert record["spec"]["offer"]["instanceType"] == "l40s.4x"
+        assert {each["name"] for each in record["spec"]["replaces"]} == before
+        await until(lambda: len(cloud.running) == 1, 120)
+
+
+async def test_of_three_nodes_two_go_where_the_cheaper_machine_takes_no_more():
+    async with serving_on_pairs(3) as (cloud, before):
+        await until(lambda: len(set(running(cloud, "serve"))) == 2 and len(running(cloud, "serve")) == 3, 1200)
+        (new,) = set(running(cloud, "serve")) - before
+        assert {each["name"] for each in cloud.world.record(new)["spec"]["replaces"]} < before
 
 
 async def test_a_machine_that_is_hardly_cheaper_is_not_worth_the_move():

@@ -3,7 +3,7 @@
 Affinity between pods is not decided here: it depends on the other pods of the cluster, not on this node alone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -72,18 +72,22 @@ def misfit(
     )
 
 
-def untainted(shape: PodShape, node: Node) -> bool:
-    """Whether the pod tolerates every taint of the node that keeps pods away."""
-    return all(not taint.repels or tolerates(shape.tolerations, taint) for taint in node.taints)
+def untainted(shape: PodShape, taints: Iterable[Taint]) -> bool:
+    """Whether the pod tolerates every one of the taints that keeps pods away."""
+    return all(not taint.repels or tolerates(shape.tolerations, taint) for taint in taints)
 
 
 def selects(shape: PodShape, node: Node) -> bool:
     """Whether the node has the labels (or the name) that the pod requires."""
-    labels = node.labels
+    return selects_labels(shape, node.labels, node.name)
+
+
+def selects_labels(shape: PodShape, labels: Mapping[str, str], name: str) -> bool:
+    """As `selects`, for the labels and the name of a node."""
     for key, value in shape.node_selector.items():
         if labels.get(key) != value:
             return False
-    return shape.node_affinity is None or any(term.matches(labels, node.name) for term in shape.node_affinity)
+    return shape.node_affinity is None or any(term.matches(labels, name) for term in shape.node_affinity)
 
 
 def preference(shape: PodShape, node: Node) -> int:

@@ -39,6 +39,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     others: int = 0
     #: Label whose value the nodes of all its pods must share.
     together: str | None = None
+    #: Labels of the nodes of those that are placed, where the gang must share something.
+    nodes: tuple[Mapping[str, str], ...] = ()
 
 
 Gangs = Mapping[GangKey, Gang]

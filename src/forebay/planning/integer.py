@@ -14,7 +14,7 @@ _PER_ITERATION: Final = 4e-5
 _FEWEST_CHECKS: Final = 10
 
 
-class _CheckCost(NamedTuple):
+class CheckCost(NamedTuple):
     """Seconds of work between two times that the solver asks whether to stop."""
 
     least: float
@@ -27,8 +27,10 @@ class _CheckCost(NamedTuple):
 
 
 #: The first node is solved again and again with new cuts. Measured on the programs of packing problems and limits.
-_AT_FIRST_NODE: Final = _CheckCost(3e-4, 1.5e-7, 6e-6, 5e-3)
-_LATER: Final = _CheckCost(2.5e-4, 1.8e-7, 0.0, 2e-3)
+_AT_FIRST_NODE: Final = CheckCost(3e-4, 1.5e-7, 6e-6, 5e-3)
+#: The same for the knapsack of one node, whose few rows have an entry for nearly every pod group.
+AT_FIRST_NODE_OF_KNAPSACK: Final = CheckCost(3e-4, 1.5e-6, 0.0, 5e-3)
+_LATER: Final = CheckCost(2.5e-4, 1.8e-7, 0.0, 2e-3)
 
 
 def quiet() -> highspy.Highs:
@@ -39,7 +41,7 @@ def quiet() -> highspy.Highs:
     return highs
 
 
-def run_integer(highs: highspy.Highs, work: Work) -> None:
+def run_integer(highs: highspy.Highs, work: Work, at_first_node: CheckCost = _AT_FIRST_NODE) -> None:
     """Runs the integer solver until it is done or the work is.
 
     The solver asks whether to stop at fixed points of its search, so equal programs end with equal results on a slow
@@ -50,7 +52,7 @@ def run_integer(highs: highspy.Highs, work: Work) -> None:
     for heuristic in ("rins", "rens", "root_reduced_cost"):
         highs.setOptionValue(f"mip_heuristic_run_{heuristic}", False)
     entries, rows = highs.getNumNz(), highs.getNumRow()
-    first, later = (each.of(entries, rows) for each in (_AT_FIRST_NODE, _LATER))
+    first, later = (each.of(entries, rows) for each in (at_first_node, _LATER))
     start = _START + _PER_ENTRY * entries
     most = work.left() - start
     checks, spent = 0, 0.0

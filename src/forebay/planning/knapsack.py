@@ -202,7 +202,7 @@ class _Search:
         self, value: Floats, need: Floats, capacity: Floats, most: Ints, *, prices: Floats, cells: int
     ) -> None:
         weight = need @ prices
-        efficiency = value / np.maximum(weight, 1e-300)
+        efficiency = value / np.maximum(weight, 1e-200)
         self._groups = [int(n) for n in np.argsort(-efficiency, kind="stable")]
         self._values = [float(value[n]) for n in self._groups]
         self._weights = [float(weight[n]) for n in self._groups]

@@ -1,14 +1,14 @@
-"""The most that a pattern of one candidate group can be worth, by an integer program: slower than `knapsack.exact`, and
-able to prove what that cannot.
+"""The pattern of one candidate group that is worth most, by an integer program: slower than `knapsack.exact`, and able
+to find and prove what that cannot.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import highspy
 import numpy as np
 
 from forebay.planning.arrays import Floats, Ints
-from forebay.planning.integer import quiet, run_integer
+from forebay.planning.integer import AT_FIRST_NODE_OF_KNAPSACK, quiet, run_integer
 from forebay.planning.work import Work
 
 #: Far more than what the solver's tolerances let a pattern exceed its node by.
@@ -17,11 +17,17 @@ _MARGIN: Final = 1e-5
 _GAP: Final = 1e-4
 
 
-def worth_bound(value: Floats, need: Floats, capacity: Floats, most: Ints, work: Work) -> float:
-    """Upper bound on the worth of any pattern; infinite where the work did not do for one."""
+class WorthiestPattern(NamedTuple):
+    #: Upper bound on the worth of any pattern; infinite where the work did not do for one.
+    bound: float
+    #: The best pattern that was found.
+    counts: Ints | None
+
+
+def worthiest_pattern(value: Floats, need: Floats, capacity: Floats, most: Ints, work: Work) -> WorthiestPattern:
     groups = np.flatnonzero((value > 0) & (most > 0))
     if not len(groups):
-        return 0.0
+        return WorthiestPattern(0.0, None)
     # A resource that the node does not have was asked about when `most` was computed.
     rows = np.flatnonzero((capacity > 0) & need[groups].any(axis=0))
     highs = quiet()
@@ -50,6 +56,14 @@ def worth_bound(value: Floats, need: Floats, capacity: Floats, most: Ints, work:
     highs.changeColsIntegrality(
         len(groups), np.arange(len(groups), dtype=np.int32), np.full(len(groups), highspy.HighsVarType.kInteger)
     )
-    run_integer(highs, work)
-    bound = -highs.getInfo().mip_dual_bound
-    return float(bound) * (1 + _MARGIN) if np.isfinite(bound) else float("inf")
+    run_integer(highs, work, AT_FIRST_NODE_OF_KNAPSACK)
+    info = highs.getInfo()
+    bound = -info.mip_dual_bound
+    counts: Ints | None = None
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        found: Ints = np.zeros(len(value), dtype=np.int64)
+        found[groups] = np.rint(np.array(highs.getSolution().col_value))
+        # The solver's tolerances would let a pattern exceed its node.
+        if (found @ need <= capacity).all():
+            counts = found
+    return WorthiestPattern(float(bound) * (1 + _MARGIN) if np.isfinite(bound) else float("inf"), counts)

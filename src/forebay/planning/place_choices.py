@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.api.names import PROVIDER_LABEL
-from forebay.model.fit import selects, untainted
+from forebay.model.fit import selects_labels, untainted
 from forebay.model.nodes import Node
-from forebay.model.workloads import PodAffinityTerm
+from forebay.model.requirements import Taint
+from forebay.model.workloads import PodAffinityTerm, PodShape
 from forebay.planning.candidate_groups import PricedCandidate, admits
 from forebay.planning.gangs import TOGETHER, GangKey, Gangs
 from forebay.planning.plan import RunningPod
@@ -61,7 +62,7 @@ def _choice(
     demand: PodGroups,
     offered: "_OfferedPlaces",
     running: Sequence[RunningPod],
-    together: Mapping[GangKey, str],
+    together: Mapping[GangKey, "_Together"],
 ) -> PlaceChoice | None:
     shared = None if group.gang is None else together.get(group.gang)
     rules = bool(group.rules) + bool(group.shape.pod_affinity) + (shared is not None)
@@ -70,8 +71,8 @@ def _choice(
         return PlaceChoice("", (), sentence=why)
     if group.shape.pod_affinity:
         return _affinity_not_planned(group, demand) or _near(group, group.shape.pod_affinity, offered, running)
-    if shared is not None:
-        return PlaceChoice(shared, tuple(offered.values(shared)), f"gang {group.gang}", is_gang=True)
+    if group.gang is not None and shared is not None:
+        return _beside_gang(group.gang, shared, offered)
     if group.rules:
         if unplanned := _not_planned(group, demand):
             return PlaceChoice("", (), sentence=unplanned)
@@ -83,8 +84,16 @@ def _choice(
     return None
 
 
-def _together(demand: PodGroups, gangs: Gangs) -> dict[GangKey, str]:
-    """Label whose value the nodes of a whole gang must share, by gang. One pod that asks for it is enough."""
+class _Together(NamedTuple):
+    """What the nodes of a whole gang must share."""
+
+    key: str
+    #: Its values on nodes of the gang that are there or launching.
+    there: frozenset[str]
+
+
+def _together(demand: PodGroups, gangs: Gangs) -> dict[GangKey, _Together]:
+    """By gang. One pod that asks for it is enough."""
     found: dict[GangKey, str] = {}
     for group in demand.groups:
         if group.gang is None:
@@ -94,7 +103,25 @@ def _together(demand: PodGroups, gangs: Gangs) -> dict[GangKey, str]:
             found[group.gang] = known.together
         elif (asked := group.pods[0].annotations.get(TOGETHER)) is not None:
             found.setdefault(group.gang, _LABELS.get(asked, asked))
-    return found
+    nodes = {gang: gangs[gang].nodes for gang in found if gang in gangs}
+    return {
+        gang: _Together(key, frozenset(labels[key] for labels in nodes.get(gang, ()) if key in labels))
+        for gang, key in found.items()
+    }
+
+
+def _beside_gang(gang: GangKey, shared: _Together, offered: "_OfferedPlaces") -> PlaceChoice:
+    """One place for all of a gang, and where some of it is placed, that place."""
+    key, there = shared
+    places = [place for place in offered.values(key) if not there or place in there]
+    if there and not places:
+        why = (
+            f"All pods of the gang {gang} must share one {key}, those that have a node are in "
+            f"{', '.join(sorted(there))}, and no offer is there: allow offers there, or delete those pods, so that the "
+            "whole gang can go elsewhere."
+        )
+        return PlaceChoice("", (), sentence=why)
+    return PlaceChoice(key, tuple(places), f"gang {gang}", is_gang=True)
 
 
 def _not_planned(group: PodGroup, demand: PodGroups) -> str | None:
@@ -208,17 +235,32 @@ def node_places(group: PodGroup, rule: PodRule, nodes: Iterable[Node]) -> set[st
         place
         for node in nodes
         if (place := node.labels.get(rule.topology_key)) is not None
-        and (not rule.honors_node_affinity or selects(group.shape, node))
-        and (not rule.honors_node_taints or untainted(group.shape, node))
+        and _is_counted(rule, group.shape, node.labels, node.name, node.taints)
     }
 
 
-def running_by_place(rule: PodRule, running: Iterable[RunningPod]) -> Counter[str]:
-    """Running pods that the rule selects, by place."""
+def _is_counted(rule: PodRule, shape: PodShape, labels: Mapping[str, str], name: str, taints: Iterable[Taint]) -> bool:
+    """Whether a spread counts a node, and what runs there, for pods of the shape."""
+    return (not rule.honors_node_affinity or selects_labels(shape, labels, name)) and (
+        not rule.honors_node_taints or untainted(shape, taints)
+    )
+
+
+def running_by_place(demand: PodGroups, number: int, running: Iterable[RunningPod]) -> Counter[str]:
+    """Running pods that the rule counts, by place: where it is a spread, those on nodes that a pod with it may use."""
+    rule = demand.rules[number]
+    shapes = [group.shape for group in demand.groups if number in group.rules]
     counts: Counter[str] = Counter()
     for pod in running:
         place = pod.node_labels.get(rule.topology_key)
-        if place is not None and rule.selects(pod.namespace, pod.labels):
+        if (
+            place is not None
+            and rule.selects(pod.namespace, pod.labels)
+            and (
+                not rule.max_skew
+                or any(_is_counted(rule, of, pod.node_labels, pod.node_name, pod.node_taints) for of in shapes)
+            )
+        ):
             counts[place] += 1
     return counts
 
@@ -269,7 +311,7 @@ class Places(NamedTuple):
             tuple(made),
             tuple(frozenset(members) for members in shared.values()),
             demand.rules,
-            tuple(running_by_place(rule, running) for rule in demand.rules),
+            tuple(running_by_place(demand, number, running) for number in range(len(demand.rules))),
             tuple(nodes),
         )
 

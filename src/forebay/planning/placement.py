@@ -10,14 +10,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey
 from forebay.planning.place_choices import NOWHERE, Existing, Place, PlaceChoice, node_places, running_by_place
 from forebay.planning.place_costs import PlaceCosts, load_of
-from forebay.planning.plan import RunningPod
-from forebay.planning.pod_groups import Pin, PodGroup, PodGroups, PodRule
+from forebay.planning.pod_groups import Pin, PodGroup, PodGroups
 from forebay.planning.shared_places import Loads, SharedPlaces, SharedUnit
 from forebay.planning.work import Work
 
@@ -56,7 +54,7 @@ def assign_places(
     refused: list[Refused] = []
     placed: list[PodGroup] = []
     shared: defaultdict[str, list[tuple[PodGroup, PlaceChoice]]] = defaultdict(list)
-    spread = Spread(demand.rules, existing.running, existing.nodes)
+    spread = Spread(demand, existing)
     spread_over: defaultdict[str, list[tuple[PodGroup, PlaceChoice]]] = defaultdict(list)
     for group, choice in zip(demand.groups, choices, strict=True):
         if choice is None:
@@ -92,10 +90,10 @@ def assign_places(
 class Spread:
     """Assigns pods to the cheapest place that all their rules allow, and counts the pods of each place."""
 
-    def __init__(self, rules: Sequence[PodRule], running: Sequence[RunningPod], nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._rules = rules
-        self._running = running
+    def __init__(self, demand: PodGroups, existing: Existing) -> None:
+        self._demand = demand
+        self._rules = demand.rules
+        self._running, self._nodes = existing
         self._counts: dict[int, Counter[str]] = {}
 
     @property
@@ -148,7 +146,6 @@ class Spread:
     def _assign(self, group: PodGroup, pods: dict[Place, int], costs: PlaceCosts, loads: Loads) -> None:
         """Adds the rest of the pods, each to the place that its rules allow where it adds least to the cost."""
         added: dict[Place, int] = {}
-        rank = {place: n for n, place in enumerate(pods)}
         for _ in range(group.count - sum(pods.values())):
             allowed = self._allowed(group, pods)
             if not allowed:
@@ -156,7 +153,8 @@ class Spread:
             for each in allowed:
                 if each not in added:
                     added[each] = costs.one_more(each, load_of(loads[each]), group.kind)
-            place = min(allowed, key=lambda each: (added[each], rank[each]))
+            # Of equal ones, the first.
+            place = min(allowed, key=added.__getitem__)
             del added[place]
             pods[place] += 1
             loads[place][group.kind] += 1
@@ -248,7 +246,7 @@ class Spread:
         for number in group.rules:
             counts = self._counts.get(number)
             if counts is None:
-                counts = self._counts[number] = running_by_place(self._rules[number], self._running)
+                counts = self._counts[number] = running_by_place(self._demand, number, self._running)
             for place in (*order, *node_places(group, self._rules[number], self._nodes)):
                 if place is not None:
                     counts.setdefault(place, 0)

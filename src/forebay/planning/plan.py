@@ -9,6 +9,7 @@ import msgspec
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.requirements import Taint
 from forebay.model.sources import Offer, SourceKey
 from forebay.model.workloads import Pod
 
@@ -70,6 +71,8 @@ class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     labels: Mapping[str, str]
     node_labels: Mapping[str, str]
+    node_name: str = ""
+    node_taints: tuple[Taint, ...] = ()
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):

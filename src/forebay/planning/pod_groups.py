@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.model.encoding import enc_hook
-from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
+from forebay.model.requirements import LabelOperator, LabelSelector, NodeSelectorTerm, Requirement
 from forebay.model.workloads import Pod, PodShape
 from forebay.planning.gangs import TOGETHER, GangKey, gang_key
 
@@ -146,15 +146,17 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
     room: dict[str, int] = {}
     kinds: dict[tuple[object, ...], int] = {}
     made = []
+    # On new nodes, a rule matters that selects a waiting pod.
+    felt = frozenset(number for members in alike.values() for number in selecting.rules_for(members[0]))
     for members in alike.values():
         first = members[0]
         mine = owned.get(_traits(first), ())
         selected_by = selecting.rules_for(first)
-        needs = _needs(first.shape, rules, mine, selected_by, room)
+        needs = _needs(first.shape, rules, felt.intersection(mine), selected_by, room)
         kind = (canonical[id(first.shape)], *needs.items(), *(first.namespace in names for names in served))
         made.append(
             PodGroup(
-                shape=first.shape,
+                shape=_with_spread_keys(first.shape),
                 pods=tuple(members),
                 needs=needs,
                 kind=kinds.setdefault(kind, len(kinds)),
@@ -199,6 +201,18 @@ def service_order(pod: Pod) -> tuple[object, ...]:
     return (-pod.shape.priority, pod.created, pod.namespace, pod.name, pod.uid)
 
 
+def _with_spread_keys(shape: PodShape) -> PodShape:
+    """The shape, on nodes with the labels of spreads without a selector: that is all which these ask for."""
+    asked = {spread.topology_key for spread in shape.topology_spread if spread.selector is None} - {HOSTNAME}
+    if not asked:
+        return shape
+    there = tuple(Requirement(key, LabelOperator.EXISTS, ()) for key in sorted(asked))
+    terms = [term for term in shape.node_affinity or () if term.match_expressions or term.match_fields]
+    required = [msgspec.structs.replace(each, match_expressions=(*each.match_expressions, *there)) for each in terms]
+    either = (NodeSelectorTerm(there),) if shape.node_affinity is None else tuple(required)
+    return msgspec.structs.replace(shape, node_affinity=either)
+
+
 def _has_rules(shape: PodShape) -> bool:
     return bool(shape.pod_anti_affinity or shape.topology_spread)
 
@@ -227,23 +241,23 @@ def _rules(pod: Pod) -> Iterable[PodRule]:
 
 
 def _needs(
-    shape: PodShape, rules: Sequence[PodRule], owned: Iterable[int], selected_by: Iterable[int], room: dict[str, int]
+    shape: PodShape, rules: Sequence[PodRule], mine: frozenset[int], selected_by: frozenset[int], room: dict[str, int]
 ) -> Mapping[str, int]:
     # An API server refuses negative requests, but a file may hold one: it must not make room for others.
     needs = {name: max(amount, 0) for name, amount in shape.requests.items()}
     for port, protocol in shape.host_ports:
         name = f"host port {port}/{protocol}"
         needs[name] = room[name] = 1
-    mine = frozenset(owned)
-    for number in mine.union(selected_by):
+    for number in mine | selected_by:
         rule = rules[number]
         if rule.topology_key != HOSTNAME:
             continue
         name = f"neighbours by rule {number}"
         if rule.max_skew:
             # New nodes start with none of these pods, and one may stay without any: so no node may have more than the
-            # skew.
-            needs[name], room[name] = 1, rule.max_skew
+            # skew. Pods that their own rule does not select are not counted.
+            if number in selected_by:
+                needs[name], room[name] = 1, rule.max_skew
         else:
             # Stricter than the scheduler where a pod avoids other pods but not those of its own group.
             needs[name], room[name] = _ALL if number in mine else 1, _ALL

@@ -119,7 +119,7 @@ class UpperBounds:
         """Upper bounds by candidate group, from the latest resource prices and from each resource alone."""
         lowest = np.full(len(self._arrays.candidate_groups), np.inf)
         need = self._arrays.need
-        alone = np.where(need > 0, worth[:, None] / np.maximum(need, 1e-300), 0.0).max(axis=0)
+        alone = np.divide(worth[:, None], need, out=np.zeros_like(need), where=need > 0).max(axis=0)
         for prices in (*np.diag(alone), *self._prices[-_RECENT_PRICES:]):
             np.minimum(lowest, self._by(prices, worth), out=lowest)
         return lowest

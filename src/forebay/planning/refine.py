@@ -14,7 +14,7 @@ from forebay.planning.candidate_groups import LARGEST_TIE, Inventory
 from forebay.planning.greedy import Packer, Solution, fill_up
 from forebay.planning.knapsack import exact
 from forebay.planning.linear import Column, Duals, Master
-from forebay.planning.pattern_bound import worth_bound
+from forebay.planning.pattern_bound import worthiest_pattern
 from forebay.planning.pricing import Filler, UpperBounds
 from forebay.planning.rounding import build_solution, dive
 from forebay.planning.work import Work
@@ -88,6 +88,10 @@ class Refinement:
         self._upper_bounds = UpperBounds(arrays)
         self._step = 0 if self._chooses else _price_step(arrays, sum(self._served))
         self._proven = 0.0
+        #: How many columns there were when the longest search found no other.
+        self._searched = -1
+        #: Whether integer programs found no other either.
+        self._is_complete = False
 
     @property
     def bound(self) -> int:
@@ -120,17 +124,22 @@ class Refinement:
         while self._packer.score(best) > self._bound * (1 + _NEAR) and work.left() > whole * _TO_END:
             # More columns improve both the bound and the rounding.
             self._generate(work.keeping(whole * _TO_PROVE))
-            if not self._master.add(self._price(self._master.solve(), work.keeping(whole * _TO_END), _EFFORTS)):
+            duals, part = self._master.solve(), work.keeping(whole * _TO_END)
+            if not (self._master.add(self._price(duals, part, _EFFORTS)) or self._master.add(self._prove(duals, part))):
                 break
         self._master.solve()
         best = self._round(best, (1.0, None, 0.8), rank, work.keeping(whole * _FOR_PROOF))
-        if self._packer.score(best) > self._bound * (1 + _NEAR):
+        if not self._is_complete and self._packer.score(best) > self._bound * (1 + _NEAR):
             self._prove(self._master.solve(), work)
         return best
 
-    def _prove(self, duals: Duals, work: Work) -> None:
-        """Raises the lower bound by integer programs, for the candidate groups that limit it most."""
+    def _prove(self, duals: Duals, work: Work) -> list[Column]:
+        """Raises the lower bound by integer programs, for the candidate groups that limit it most.
+
+        Returns the patterns worth more than their node that these find.
+        """
         arrays = self._arrays
+        found: list[Column] = []
         proven = self._upper_bounds.all(duals.worth)
         target = np.maximum(duals.node, _EPSILON)
         asked = np.zeros(len(proven), dtype=bool)
@@ -138,13 +147,17 @@ class Refinement:
             ratio = np.where(asked, 0.0, proven / target)
             candidate_group = int(ratio.argmax())
             if ratio[candidate_group] <= max(1 + _PROVEN, float((proven[asked] / target[asked]).max(initial=0.0))):
+                self._is_complete = not found
                 break
             asked[candidate_group] = True
             value = duals.worth - arrays.preference_cost[candidate_group]
             capacity, most = arrays.capacity[candidate_group], arrays.most[candidate_group]
-            bound = worth_bound(value, arrays.need, capacity, most, work)
-            proven[candidate_group] = min(bound, proven[candidate_group])
+            best = worthiest_pattern(value, arrays.need, capacity, most, work)
+            proven[candidate_group] = min(best.bound, proven[candidate_group])
+            if best.counts is not None and value @ best.counts > target[candidate_group] * (1 + _EPSILON):
+                found.append(Column(candidate_group, best.counts))
         self._proven = max(self._proven, _lagrangian(arrays, self._master, duals, proven))
+        return found
 
     def _round(self, best: Solution, ways: tuple[float | None, ...], rank: Rank, work: Work) -> Solution:
         """The best of several roundings; stops when one is near enough to the linear program.
@@ -184,7 +197,7 @@ class Refinement:
         master = self._master
         duals = master.solve()
         for _ in range(_ROUNDS):
-            if work.left() <= 0:
+            if work.left() <= 0 or self._searched == len(master.columns):
                 return
             gaining = np.flatnonzero(self._upper_bounds.all(duals.worth) > duals.node * (1 + _EPSILON))
             columns = self._filler.columns(duals, gaining, work) or self._filler.columns(
@@ -200,6 +213,8 @@ class Refinement:
         """Patterns worth more than their node. Raises the lower bound; more efforts search longer for that."""
         arrays = self._arrays
         found: list[Column] = []
+        if self._searched == len(self._master.columns):
+            return found
         proven = self._upper_bounds.all(duals.worth)
         target = duals.node * (1 + _EPSILON)
         prove = len(efforts) > 1
@@ -232,6 +247,8 @@ class Refinement:
                 tried[candidate_group] = len(efforts)
                 found += [Column(candidate_group, counts) for counts in best.patterns]
         self._proven = max(self._proven, _lagrangian(arrays, self._master, duals, proven))
+        if prove and not found and work.left() > 0:
+            self._searched = len(self._master.columns)
         return found
 
 

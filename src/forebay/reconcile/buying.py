@@ -1,12 +1,13 @@
 """Buying: GPUInstances for the cheapest plan that serves the pods without a reservation."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose, ReplacedInstance
 from forebay.budgets.admission import Admission, Held
+from forebay.demand.reservation import Reservation
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.reasons import Reason
@@ -23,7 +24,7 @@ from forebay.reconcile.made_plans import MadePlan, made_again
 from forebay.reconcile.observed_sizes import observed_sizes
 from forebay.reconcile.orders import OrderTerms, create_instance
 from forebay.reconcile.snapshot import Snapshot, revisions
-from forebay.reconcile.what_runs import known_gangs, looks_at_other_pods, running_pods
+from forebay.reconcile.what_runs import NO_RESERVATIONS, known_gangs, looks_at_other_pods, running_pods
 
 
 class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,11 @@ class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def buy(
-    snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = None, *, reserved: Collection[str] = ()
+    snapshot: Snapshot,
+    pods: Sequence[Pod],
+    admission: Admission | None = None,
+    *,
+    reserved: Mapping[str, Reservation] = NO_RESERVATIONS,
 ) -> BuyResult:
     """Creates a GPUInstance for each purchase of the plan that the pods' budgets can pay.
 
@@ -140,7 +145,7 @@ def plan_for(
     preferences: Preferences = Preferences(),  # noqa: B008 (immutable)
     *,
     extra_caps: Sequence[Cap] = (),
-    reserved: Collection[str] = (),
+    reserved: Mapping[str, Reservation] = NO_RESERVATIONS,
     alone: bool = False,
 ) -> Plan:
     """The cheapest capacity for the pods within the limits of pools and classes, and within `extra_caps`.

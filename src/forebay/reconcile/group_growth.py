@@ -14,6 +14,7 @@ from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.admission import Admission, Held
 from forebay.demand.free_capacity import FreeNode, daemon_overhead, planned_amounts
 from forebay.demand.planned_pods import is_leaving
+from forebay.demand.reservation import Reservation
 from forebay.lifecycle.cooldown import Cooldown, cooldowns
 from forebay.lifecycle.group_members import group_offers, member_node, members_of, unrecorded_members
 from forebay.model.nodes import CONDITION_TAINTS, Node
@@ -22,7 +23,7 @@ from forebay.model.workloads import Pod
 from forebay.planning.gangs import Gang, GangKey, Gangs, gang_key, least_size
 from forebay.reconcile.rented_groups import RentedGroup, rented_group, rented_source
 from forebay.reconcile.snapshot import Snapshot, revisions
-from forebay.reconcile.what_runs import known_gangs
+from forebay.reconcile.what_runs import NO_RESERVATIONS, known_gangs
 from forebay.sizing.claims import groups_claimed_twice, own_groups
 from forebay.sizing.packing import NewNodes, new_nodes
 
@@ -138,7 +139,7 @@ def grow_for_pods(
     pods: tuple[Pod, ...],
     admission: Admission | None,
     sized: tuple[SizedProvisioner, ...],
-    reserved: Collection[str] = (),
+    reserved: Mapping[str, Reservation] = NO_RESERVATIONS,
 ) -> GrowthForPods:
     """Nodes for the pods, in the order of NodeProvisioners and of their groups' prices; for gangs all or none.
 

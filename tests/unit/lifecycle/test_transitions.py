@@ -3,11 +3,14 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from docs.lifecycle_diagram import STATES, lifecycle_diagram
 from forebay.api.parts import Truth
+from forebay.lifecycle.facts import Facts
+from forebay.lifecycle.rule import RuleContext
 from forebay.lifecycle.transitions import TABLE, IllegalTransition, cause, restore_message, transition, with_message
-from tests.unit.lifecycle.builders import NOW, R, S, condition_of, record
+from tests.unit.lifecycle.builders import NOW, RENTED, R, S, condition_of, fresh_record, minutes, record
 
 
 def test_a_transition_records_state_reason_message_and_time():
@@ -109,3 +112,15 @@ def test_the_diagram_shows_every_transition():
         for to, reasons in steps.items():
             assert f"    {before or '[*]'} --> {to}\n" in page
             assert all(f"`{reason}`" in page for reason in reasons)
+
+
+def test_a_state_lasts_since_it_was_recorded_else_since_the_creation_else_since_now():
+    earlier, later = NOW - minutes(9), NOW - minutes(4)
+    recorded, created = record(since=later), fresh_record(since=earlier)
+    bare = replace(created, metadata=replace(created.metadata, creation_timestamp=None))
+
+    ages = [
+        RuleContext(Facts(record=each, capabilities=RENTED), RENTED, NOW).since for each in (recorded, created, bare)
+    ]
+
+    assert ages == [later, earlier, NOW]

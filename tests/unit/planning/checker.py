@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 HOSTNAME = "kubernetes.io/hostname"
+ARCH = "kubernetes.io/arch"
 
 
 class Instance(NamedTuple):
@@ -20,6 +21,7 @@ class Instance(NamedTuple):
     #: By (namespace, name), as `plan` takes them.
     gangs: Mapping = MappingProxyType({})
     running: Sequence = ()
+    nodes: Sequence = ()
 
 
 def violations(instance, plan):
@@ -57,6 +59,12 @@ def may_go(pod, candidate):
 def admits(pod, candidate):
     shape, node = pod.shape, candidate.node
     if candidate.namespaces is not None and pod.namespace not in candidate.namespaces:
+        return False
+    # A pod that says nothing of architectures has an image for amd64, unless its pool knows better.
+    asked = {each.key for term in shape.node_affinity or () for each in term.match_expressions} | set(
+        shape.node_selector
+    )
+    if node.labels.get(ARCH, "amd64") != "amd64" and ARCH not in asked and not candidate.any_architecture:
         return False
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in shape.tolerations):
@@ -177,17 +185,39 @@ def _wrong_spread(pod, labels, everything, instance):
             continue
         if not _selects(pod, spread.selector, (), pod):
             continue
-        counts = Counter(there.get(key) for other, there in everything if _selects(pod, spread.selector, (), other))
-        domains = spread_domains(pod, key, instance)
+        counts = Counter(
+            there.get(key)
+            for other, there in everything
+            if _selects(pod, spread.selector, (), other) and _is_seen(pod, spread, other)
+        )
+        domains = spread_domains(pod, spread, instance)
         fewest = 0 if len(domains) < (spread.min_domains or 1) else min(counts[zone] for zone in domains)
         if counts[labels.get(key)] - fewest > spread.max_skew:
             found.append(f"{pod.name} is in a zone with too many like it")
     return found
 
 
-def spread_domains(pod, key, instance):
+def spread_domains(pod, spread, instance):
+    key = spread.topology_key
     offered = {c.node.labels.get(key) for c in instance.candidates if c.available != 0 and may_go(pod, c)}
-    return offered - {None}
+    there = {node.labels.get(key) for node in instance.nodes if _counts(pod, spread, node.labels, node.taints)}
+    return (offered | there) - {None}
+
+
+def _is_seen(pod, spread, other):
+    """Whether the spread counts the other pod; of running pods, those on nodes to spread over."""
+    return not hasattr(other, "node_labels") or _counts(pod, spread, other.node_labels, other.node_taints)
+
+
+def _counts(pod, spread, labels, taints):
+    """Whether a node of the cluster is one of those to spread over."""
+    tolerated = all(
+        taint.effect == "PreferNoSchedule" or any(_tolerates(each, taint) for each in pod.shape.tolerations)
+        for taint in taints
+    )
+    return (tolerated or not spread.honors_node_taints) and (
+        _node_affinity(pod.shape, labels) or not spread.honors_node_affinity
+    )
 
 
 def over_stock(bought):
@@ -229,11 +259,13 @@ def incomplete_gangs(nodes, instance):
     served = {pod.uid for _, pods in nodes for pod in pods}
     for key, pods in members.items():
         known = instance.gangs.get(key)
-        least = max((int(pod.annotations.get("forebay.dev/pod-group-min-count", 0)) for pod in pods), default=0)
+        stated = [pod.annotations.get("forebay.dev/pod-group-min-count") for pod in pods]
+        least = max((int(each) for each in stated if each is not None), default=None)
         if known is not None and known.min_count is not None:
             least = known.min_count
         placed = known.placed if known is not None else 0
-        needed = len(pods) if not least else max(least - placed, 0)
+        others = known.others if known is not None else 0
+        needed = len(pods) + others if least is None else max(least - placed, 0)
         got = sum(pod.uid in served for pod in pods)
         if 0 < got < needed:
             found.append(f"the gang {key} is served in part: {got} of {needed}")
@@ -246,6 +278,9 @@ def incomplete_gangs(nodes, instance):
             }
             if len(zones) > 1 or None in zones:
                 found.append(f"the gang {key} is in {len(zones)} zones")
+            there = {labels.get("topology.kubernetes.io/zone") for labels in (known.nodes if known else ())} - {None}
+            if there and not zones <= there:
+                found.append(f"the gang {key} is in {zones}, and runs in {there}")
     return found
 
 

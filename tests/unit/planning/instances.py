@@ -21,7 +21,7 @@ def small_instance(seed):
     pods = []
     for number in range(rng.randint(1, 3)):
         pods += _workload(rng, number, rng.randint(1, 3), f"app-{number}")
-    return Instance(pods[:5], offers, _caps(rng))
+    return Instance(pods[:5], offers, random_caps(rng))
 
 
 def instance(seed):
@@ -32,7 +32,7 @@ def instance(seed):
     for number in range(rng.randint(1, 6)):
         app = f"app-{number}" if rng.random() < 0.7 else "shared"
         pods += _workload(rng, number, rng.choice((1, 2, 3, 5, 8)), app)
-    return Instance(pods, offers, _caps(rng))
+    return Instance(pods, offers, random_caps(rng))
 
 
 def _workload(rng, number, count, app):
@@ -95,7 +95,7 @@ def _offer(rng, number, weights):
     )
 
 
-def _caps(rng):
+def random_caps(rng):
     made = []
     for number in range(rng.choice((0, 1, 1, 2, 3))):
         limit = rng.choice(

@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 
+from forebay.model.reasons import Reason
 from forebay.planning.plan import Preferences
 from forebay.planning.planner import plan
 from tests.unit.planning.checker import brute_force, rank, violations
 from tests.unit.planning.instances import instance, small_instance
+from tests.unit.planning.odd_instances import odd_instance
 
 PATIENT = Preferences(deadline=timedelta(minutes=1))
 
@@ -18,19 +20,31 @@ def planned(given):
         given.caps,
         PATIENT,
         running=given.running,
+        nodes=given.nodes,
         gangs=given.gangs,
         clock=lambda: 0.0,
     )
 
 
-def faults(seed):
-    given = instance(seed)
+def faults(seed, make=instance):
+    given = make(seed)
     return violations(given, planned(given))
+
+
+def odd_against_brute_force(seed):
+    """As `against_brute_force`; pods whose rules Forebay says that it does not plan for are taken out first."""
+    given = odd_instance(seed, small=True)
+    while refused := {left.pod.uid for left in planned(given).left_out if left.reason is Reason.AFFINITY_NOT_PLANNED}:
+        given = given._replace(pods=[pod for pod in given.pods if pod.uid not in refused])
+    return _against_brute_force(given)
 
 
 def against_brute_force(seed):
     """Violations, and whether as many pods are served as possible, and as cheaply."""
-    given = small_instance(seed)
+    return _against_brute_force(small_instance(seed))
+
+
+def _against_brute_force(given):
     made = planned(given)
     mine = rank(given, [(each.candidate, each.pods) for each in made.purchases])
     best = brute_force(given)

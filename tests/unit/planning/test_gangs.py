@@ -50,6 +50,19 @@ def test_the_sentence_of_a_group_names_the_pod_that_fits_nowhere():
     assert "The pod requests 64 nvidia.com/gpu (largest offer: 4)" in sentences["large"]
 
 
+def test_a_gang_that_must_share_a_zone_goes_where_some_of_it_runs_or_waits_for_offers_there():
+    gang = {**GROUP, "forebay.dev/together": "zone"}
+    known = {GangKey("team", "train"): Gang(placed=2, nodes=({"topology.kubernetes.io/zone": "b"}, {"arch": "amd64"}))}
+    near, far = candidate(1, "3", name="near", zone="b"), candidate(1, "1", name="far", zone="a")
+
+    assert bought(plan(pods(2, annotations=gang), [near, far])) == ["far", "far"]
+    assert bought(plan(pods(2, annotations=gang), [near, far], gangs=known)) == ["near", "near"]
+    waits = plan(pods(2, annotations=gang), [far], gangs=known)
+    assert not waits.purchases
+    assert "All pods of the gang team/train must share one topology.kubernetes.io/zone" in waits.left_out[0].sentence
+    assert "those that have a node are in b, and no offer is there" in waits.left_out[0].sentence
+
+
 def test_of_two_groups_that_do_not_both_fit_the_older_is_served():
     old = pods(2, annotations={"forebay.dev/pod-group": "old"}, age=timedelta(hours=1))
     new = pods(2, annotations={"forebay.dev/pod-group": "new"})

@@ -1,11 +1,12 @@
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.planning.knapsack import exact, whole_table
-from forebay.planning.pattern_bound import worth_bound
+from forebay.planning.pattern_bound import worthiest_pattern
 from forebay.planning.work import Work
 
 numbers = st.integers(0, 9)
@@ -51,16 +52,21 @@ def test_the_bound_covers_what_was_not_searched(knapsack, steps):
 
 
 @given(knapsacks())
-def test_the_integer_program_proves_the_worth_of_the_best_pattern(knapsack):
+def test_the_integer_program_finds_the_best_pattern_and_proves_its_worth(knapsack):
     (value, need, capacity), most = knapsack
     # Pods that the node can never take are known before.
     most = np.where((need <= capacity).all(axis=1), most, 0)
     work = Work(1.0, lambda: False)
 
-    bound = worth_bound(value, need, capacity, most, work)
+    best = worthiest_pattern(value, need, capacity, most, work)
 
     truth = best_of_all(value, need, capacity, most)
-    assert truth <= bound <= truth * 1.001
+    assert truth <= best.bound <= truth * 1.001
+    if best.counts is not None:
+        assert (best.counts @ need <= capacity).all()
+        assert (best.counts <= most).all()
+        assert value @ best.counts == pytest.approx(truth, rel=1e-4)
+    assert truth == 0 or best.counts is not None
     assert truth == 0 or work.left() < 1.0
 
 

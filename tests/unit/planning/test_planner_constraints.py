@@ -21,6 +21,7 @@ from tests.unit.planning.worlds import bought, candidate, machine, pod, pods, se
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 APP = LabelSelector({"app": "a"})
+OTHERS = LabelSelector({"app": "other"})
 
 
 def test_a_selector_keeps_a_pod_off_cheaper_offers():
@@ -132,16 +133,52 @@ def test_a_resource_that_no_offer_has_is_named():
         (shape(), 1),
         (shape(host_ports=((80, "TCP"),)), 8),
         (shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, APP),)), 8),
-        (shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, LabelSelector({"app": "other"})),)), 8),
+        (shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, OTHERS),)), 1),
         (shape(topology_spread=(TopologySpread(HOSTNAME, 2, APP),)), 4),
+        (shape(topology_spread=(TopologySpread(HOSTNAME, 2, OTHERS),)), 1),
     ],
-    ids=["nothing", "host port", "anti-affinity", "anti-affinity to others (stricter than needed)", "spread, skew 2"],
+    ids=["nothing", "host port", "anti-affinity", "anti-affinity to others", "spread, skew 2", "spread of others"],
 )
 def test_constraints_between_pods_of_one_node(of, nodes):
     made = plan(pods(8, of, labels={"app": "a"}), [candidate(8, "8", name="eight")])
 
     assert len(made.purchases) == nodes
     assert len(served(made)) == 8
+
+
+def test_pods_that_avoid_others_get_a_node_each_where_such_pods_wait_as_well():
+    # Stricter than needed for pods that avoid others and not each other; without others, they share a node.
+    avoids = shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, OTHERS),))
+    waiting = [*pods(2, avoids, labels={"app": "a"}), *pods(2, labels={"app": "other"})]
+
+    made = plan(waiting, [candidate(8, "8", name="eight")])
+
+    assert sorted(sorted(each.labels["app"] for each in node.pods) for node in made.purchases) == [
+        ["a"],
+        ["a"],
+        ["other", "other"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("affinity", "found"),
+    [
+        (None, ["zoned", "zoned"]),
+        ((NodeSelectorTerm((Requirement("model", LabelOperator.IN, ("x",)),)),), ["x-zoned", "x-zoned"]),
+        # A term that asks for nothing matches no node.
+        ((NodeSelectorTerm(()),), []),
+    ],
+)
+def test_a_spread_without_a_selector_asks_for_a_node_with_its_label_and_for_no_more(affinity, found):
+    spread = shape(topology_spread=(TopologySpread(ZONE, 1, None),), node_affinity=affinity)
+    offers = [
+        candidate(1, "1", name="nowhere"),
+        candidate(1, "2", name="zoned", zone="a"),
+        candidate(1, "3", name="dear", zone="b"),
+        candidate(1, "4", name="x-zoned", zone="a", labels={"model": "x"}),
+    ]
+
+    assert bought(plan(pods(2, spread), offers)) == found
 
 
 def test_pods_with_different_ports_share_a_node():
@@ -310,6 +347,24 @@ def test_a_spread_counts_the_zones_of_the_nodes_that_the_scheduler_counts(fields
     offers = [candidate(8, "8", zone="a", labels={"model": "x"})]
 
     assert len(served(plan(pods(8, spread, labels={"app": "a"}), offers, nodes=[elsewhere]))) == count
+
+
+@pytest.mark.parametrize(
+    ("policies", "count"),
+    [({}, 1), ({"honors_node_affinity": False}, 2), ({"honors_node_affinity": False, "honors_node_taints": True}, 1)],
+    ids=["a node that the pod may not use", "which counts all the same", "unless for its taint"],
+)
+def test_a_spread_counts_running_pods_on_the_nodes_that_the_scheduler_counts(policies, count):
+    # Only with the second zone are there as many zones as the rule asks for.
+    spread = TopologySpread(ZONE, 1, APP, min_domains=2, **policies)
+    waiting = pods(3, shape(topology_spread=(spread,), node_selector={"model": "y"}), labels={"app": "a"})
+    there = RunningPod(
+        namespace="team", labels={"app": "a"}, node_labels={ZONE: "b", "model": "z"}, node_taints=(Taint("team", "b"),)
+    )
+
+    made = plan(waiting, [candidate(8, zone="a", labels={"model": "y"})], running=[there])
+
+    assert len(served(made)) == count
 
 
 def test_all_rules_of_a_pod_about_zones_are_kept():

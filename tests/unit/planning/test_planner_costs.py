@@ -40,6 +40,13 @@ def test_spot_that_is_often_reclaimed_is_not_cheap():
     assert bought(plan(pods(1), [often, candidate(1, "2", name="firm")])) == ["spot"]
 
 
+def test_even_the_rarest_reclaims_are_in_the_cost():
+    rarely = candidate(1, "1", name="spot", spot=True, reclaims_per_million_hours=1)
+
+    # Half an hour of work in a million hours.
+    assert plan(pods(1), [rarely]).cost == UsdPerHour("1.0000005")
+
+
 def test_ties_go_to_providers_in_use_and_to_fewer_nodes():
     known = Preferences(known_providers=frozenset({"old"}))
     offers = [candidate(1, "1", name="a", provider="new"), candidate(1, "1", name="z", provider="old")]

@@ -6,7 +6,8 @@ from hypothesis import settings
 from forebay.model.quantities import Resources
 from forebay.planning.plan import Cap
 from tests.unit.planning.checker import Instance, violations
-from tests.unit.planning.random_plans import against_brute_force, faults, planned
+from tests.unit.planning.odd_instances import odd_instance
+from tests.unit.planning.random_plans import against_brute_force, faults, odd_against_brute_force, planned
 from tests.unit.planning.worlds import GPU, POOL, candidate, pods, shape
 
 pytestmark = pytest.mark.law
@@ -34,6 +35,12 @@ def test_the_checker_finds_nothing_wrong_with_random_plans():
 def test_small_plans_are_as_good_as_brute_force():
     results = {seed: against_brute_force(seed) for seed in range(MANY)}
 
+    assert [seed for seed, result in results.items() if result != ([], True, True)] == []
+
+
+def test_nor_with_plans_beside_running_pods_gangs_in_part_and_odd_offers():
+    assert {seed: found for seed in range(MANY) if (found := faults(seed, odd_instance))} == {}
+    results = {seed: odd_against_brute_force(seed) for seed in range(MANY)}
     assert [seed for seed, result in results.items() if result != ([], True, True)] == []
 
 

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.meta import ObjectMeta
 from forebay.budgets.accounts import Accounts
-from forebay.demand.reservation import Reservations
+from forebay.demand.reservation import Reservation, Reservations
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.model.workloads import PodAffinityTerm
@@ -33,6 +34,8 @@ RENTED = Source(
         ),
     ),
 )
+#: Prices by zone.
+ZONES = {"cheap": 1, "dear": 2}
 TRAIN = pod()
 EMPTY = Snapshot(now=NOW, pending=(TRAIN,), sources={RENTED.key: RENTED})
 
@@ -79,6 +82,29 @@ def test_running_members_count_towards_the_least_size_of_a_gang():
 
     assert not buy(before, waiting).decisions
     assert len(buy(replace(before, pods_by_node={"n1": placed}), waiting).decisions) == 2
+
+
+def test_the_rest_of_a_gang_goes_where_its_other_pods_run_launch_or_have_room():
+    zone = "topology.kubernetes.io/zone"
+    gang = {"forebay.dev/pod-group": "g", "forebay.dev/pod-group-min-count": "1", "forebay.dev/together": "zone"}
+    waiting, other = pod("waits", annotations=gang), pod("other", annotations=gang)
+    offers = tuple(replace(RENTED.offers[0], zone=name, price=UsdPerHour(price)) for name, price in ZONES.items())
+    source = replace(RENTED, offers=offers)
+    alone = replace(EMPTY, pending=(waiting,), sources={RENTED.key: source})
+    dear = replace(alone, sources={RENTED.key: replace(source, offers=offers[1:])})
+    both = replace(alone, pending=(waiting, other), nodes={"n1": node("n1", labels={zone: "dear"})})
+    (launching,) = buy(dear, [other]).decisions
+
+    def zones(snapshot, **reserved):
+        return [each.spec.node.labels[zone] for each in buy(snapshot, [waiting], **reserved).decisions]
+
+    assert zones(alone) == ["cheap"]
+    runs = {"n1": (running("runs", annotations=gang),)}
+    assert zones(replace(both, pending=(waiting,), pods_by_node=runs)) == ["dear"]
+    assert zones(replace(both, records=(recorded(launching, InstanceState.REQUESTED),))) == ["dear"]
+    room = Reservation(node="n1", launching=None, reason=Reason.FITS_EXISTING, sentence="")
+    assert zones(both, reserved={other.uid: room}) == ["dear"]
+    assert zones(both) == ["cheap"], "a member that waits as well decides nothing"
 
 
 def test_affinity_finds_the_running_pods():

@@ -6,6 +6,7 @@ from forebay.api.gpu_instance import InstanceState, ProvisionerRef, Transition
 from forebay.api.instance_order import OfferRecord
 from forebay.api.meta import ObjectMeta
 from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
+from forebay.demand.reservation import Reservation
 from forebay.lifecycle.steps import Launch
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
@@ -27,6 +28,7 @@ from forebay.planning.gangs import GANG
 from forebay.reconcile.group_growth import grow_for_pods, sized_provisioners
 from forebay.reconcile.member_claims import claim_members
 from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.what_runs import NO_RESERVATIONS
 from tests.unit.demand.builders import NOW, ago, node, pod, record
 
 S = InstanceState
@@ -80,7 +82,7 @@ def seen(*records, provisioners=None, found=None, **fields):
     )
 
 
-def grown(snapshot, *pods, reserved=()):
+def grown(snapshot, *pods, reserved=NO_RESERVATIONS):
     return grow_for_pods(snapshot, tuple(pods), None, sized_provisioners(snapshot), reserved)
 
 
@@ -148,7 +150,8 @@ def test_a_gang_gets_all_its_nodes_or_none():
     assert nodes(grown(seen(provisioners=(provisioner(max_nodes=3),)), *gang)) == {"gpus": {"a": 3}}
     assert nodes(grown(two, *(of_gang(f"g{number}", gang="2") for number in range(3)))) == {"gpus": {"a": 2}}
     elsewhere = replace(two, pending=(*gang,))
-    assert nodes(grown(elsewhere, *gang[:2], reserved={"uid-g2"})) == {"gpus": {"a": 2}}
+    room = Reservation(node="n1", launching=None, reason=Reason.FITS_EXISTING, sentence="")
+    assert nodes(grown(elsewhere, *gang[:2], reserved={"uid-g2": room})) == {"gpus": {"a": 2}}
     assert nodes(grown(elsewhere, *gang[:2])) == {}, "the third has no place yet"
 
 
