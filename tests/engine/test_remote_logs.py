@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+import yaml
 
 from forebay.embedded.api.kinds import CONFIG_MAP_KIND
 from forebay.offload.exit_code import nonce_of
@@ -126,6 +127,10 @@ async def test_a_pod_without_a_container_says_what_it_waits_for(tmp_path):
         async with served(far, tmp_path) as port:
             pod, _ = await running(far, "first", runs="600s")
             assert port.logs.unsupported("kubectl exec", "default", "none").endswith("kubectl logs works.")
+            said = port.logs.unsupported("kubectl exec", "default", "none")
+            assert yaml.safe_load(said) == said, (
+                "API servers before 1.36 take a text that is a YAML object for a Status"
+            )
             assert "SSH access to container" in port.logs.unsupported(
                 "kubectl exec", "default", pod["metadata"]["name"]
             )

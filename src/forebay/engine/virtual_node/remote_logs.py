@@ -69,7 +69,8 @@ class RemoteLogs:
         """What is said to somebody who wants more of a remote pod than its log."""
         found = self._views.pods.get((namespace, pod))
         record = None if found is None else container_of_pod(self._records(found))
-        said = f"{command} is not supported by this provider: the pod runs in a remote container."
+        # No colon: API servers before 1.36 would read the text as YAML of a Status, and say "unknown error" instead.
+        said = f"{command} is not supported by this provider, because the pod runs in a remote container."
         if record is None or record.status is None or record.status.instance_id is None:
             return f"{said} kubectl logs works."
         where = f"container {record.status.instance_id} at {record.spec.provider}"
