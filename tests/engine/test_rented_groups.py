@@ -198,6 +198,17 @@ async def test_what_cannot_be_rented_is_said(fields, reason, told):
             assert not cloud.running
 
 
+async def test_a_class_that_is_deleted_is_why_its_group_does_not_grow_and_not_its_cloud():
+    async with clouds(market("alpha", NEAR)) as cloud:
+        rent(cloud, minUnutilizedGPUNodes=1)
+        async with cloud_operator(cloud):
+            await until(lambda: list(cloud.world.states().values()) == ["Ready"])
+            cloud.store.delete(cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodeClass"), None, "alpha")
+            await until(lambda: condition(cloud, "Ready") == ("False", "NodeClassDeleting"))
+            await until(lambda: set(cloud.world.states().values()) == {"Gone"})
+            assert condition(cloud, "GrowthBlocked") is None
+
+
 async def test_a_type_that_nobody_offers_blocks_the_growth_and_says_so():
     async with clouds(market("alpha", NEAR)) as cloud:
         rent(cloud, provider={"name": "simulated", "instanceType": "a9.8x"}, minUnutilizedGPUNodes=1)

@@ -165,7 +165,8 @@ def _rented_ready(  # noqa: PLR0917 (all that it depends on)
 def _not_rentable(size: SizedGroups) -> Iterator[str]:
     """Why a group that Forebay keeps cannot grow, besides cooldowns."""
     rented, provider = size.sized.rented, size.sized.provisioner.spec.provider
-    if rented is None or rented.refused:
+    if rented is None or rented.refused or rented.template_hash is None:
+        # Without a class that may be used nobody has looked at its offers; the condition Ready says so.
         return
     if not rented.candidates:
         at = f" in {provider.location}" if provider.location is not None else ""
