@@ -57,6 +57,20 @@ def with_valid_bound(first: DemandPlan, task: PlanningTask, choices: Sequence[Pl
     return first._replace(answer=first.answer._replace(bound=relaxed))
 
 
+def with_loose_bound(found: DemandPlan, task: PlanningTask) -> DemandPlan:
+    """The plan with a bound that also holds for plans that the scheduler would accept and Forebay does not make."""
+    if not found.demand.is_strict:
+        return found
+    room = found.demand.room
+    loose = [
+        msgspec.structs.replace(group, needs={name: each for name, each in group.needs.items() if name not in room})
+        for group in found.demand.groups
+    ]
+    demand = msgspec.structs.replace(found.demand, groups=tuple(loose))
+    bound = min(_relaxed_bound(found._replace(demand=demand), task), found.answer.bound)
+    return found._replace(answer=found.answer._replace(bound=bound))
+
+
 def improve(
     first: DemandPlan,
     task: PlanningTask,

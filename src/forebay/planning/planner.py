@@ -25,7 +25,7 @@ from forebay.planning.candidate_groups import (
     wrong_architecture,
 )
 from forebay.planning.components import SplitProblem, split
-from forebay.planning.exact_plan import DemandPlan, improve, with_valid_bound
+from forebay.planning.exact_plan import DemandPlan, improve, with_loose_bound, with_valid_bound
 from forebay.planning.gangs import Gangs, gang_key
 from forebay.planning.greedy import Packer
 from forebay.planning.place_choices import Existing, place_choices
@@ -97,6 +97,7 @@ def plan(
     found = with_valid_bound(found, task, choices)
     if preferences.refine:
         found = improve(found, task, choices, existing, needed)
+    found = with_loose_bound(found, task)
     return assemble(
         found.demand,
         found.packed,

@@ -5,7 +5,7 @@ that each node has once. Packing then only needs to know amounts.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -82,6 +82,8 @@ class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
     #: Amount that every node has of each resource that stands for a rule.
     room: Mapping[str, int]
     rules: tuple[PodRule, ...] = ()
+    #: Whether rules about pods of one node are planned more strictly than the scheduler needs.
+    is_strict: bool = False
 
     def gangs(self) -> Counter[GangKey]:
         """Number of pods in each gang."""
@@ -165,7 +167,19 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
                 selected_by=selected_by,
             )
         )
-    return PodGroups(groups=tuple(made), room=room, rules=tuple(rules))
+    strict = any(_is_strict(group, rules, owned.get(_traits(group.pods[0]), ())) for group in made)
+    return PodGroups(groups=tuple(made), room=room, rules=tuple(rules), is_strict=strict)
+
+
+def _is_strict(group: PodGroup, rules: Sequence[PodRule], mine: Collection[int]) -> bool:
+    """Whether pods of the group are kept apart that the scheduler would let share a node.
+
+    Namely pods that a rule of others selects, and pods that avoid others and not each other.
+    """
+    return any(
+        rules[number].topology_key == HOSTNAME and (number not in mine or not rules[number].max_skew)
+        for number in group.selected_by.symmetric_difference(mine)
+    )
 
 
 _Traits = tuple[int, str, frozenset[tuple[str, str]]]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import (
     Effect,
@@ -179,6 +180,16 @@ def test_a_spread_without_a_selector_asks_for_a_node_with_its_label_and_for_no_m
     ]
 
     assert bought(plan(pods(2, spread), offers)) == found
+
+
+def test_the_bound_holds_for_plans_that_are_less_strict_than_ours():
+    spread = shape(topology_spread=(TopologySpread(HOSTNAME, 1, LabelSelector({})),))
+    waiting = [pod(spread, labels={"app": "a"}), *pods(2, labels={"app": "other"})]
+
+    made = plan(waiting, [candidate(8, "8")])
+
+    # The two others could share a node beside that of the first.
+    assert made.bound <= UsdPerHour("16") < made.cost
 
 
 def test_pods_with_different_ports_share_a_node():
