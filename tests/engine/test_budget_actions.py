@@ -39,8 +39,8 @@ class Acted:
         await asyncio.sleep(1)
         return self.watched.views.pods.get(("default", name))
 
-    def job(self):
-        container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 2}}}
+    def job(self, gpus=2):
+        container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
         spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
         return self.watched.store.create(JOB_KIND, {"metadata": {"name": "work", "namespace": "default"}, "spec": spec})
 
@@ -189,3 +189,13 @@ async def test_a_gate_is_removed_a_finalizer_comes_and_goes_and_an_alert_counts(
         assert not it.stored(POD_KIND, "train")["metadata"].get("finalizers")
         await it.actions.act(Alert(budget=QUOTA, reason=Reason.QUOTA_EXCEEDED, sentence="s"))
         assert it.pending.counts == {(QUOTA, EnforcementAction.ALERT_ONLY): 1}
+
+
+async def test_a_paused_job_whose_pods_use_nothing_any_more_counts_as_one_gpu():
+    async with acted() as it:
+        pod = await it.pod()
+        it.job(gpus=0)
+        await asyncio.sleep(2)
+        owner = Owner("Job", "work", it.stored(JOB_KIND, "work")["metadata"]["uid"])
+        await it.actions.act(Pause(pod=pod, job=owner, budget=QUOTA, reason=Reason.PAUSED, sentence="Over quota."))
+        assert it.stored(JOB_KIND, "work")["metadata"]["annotations"]["forebay.dev/paused-rate"] == "1000"

@@ -62,7 +62,7 @@ async def test_lines_of_another_container_and_of_the_program_are_no_reports():
         assert reports.reports == {}
 
 
-async def test_a_stream_that_breaks_off_is_opened_again_and_nothing_counts_twice():
+async def test_a_stream_that_breaks_off_is_opened_again_and_nothing_counts_twice(capsys):
     async with followed() as (harness, pod, reports, _changes):
         reports.follow([record(pod)])
         await asyncio.sleep(5)
@@ -74,6 +74,7 @@ async def test_a_stream_that_breaks_off_is_opened_again_and_nothing_counts_twice
         await asyncio.sleep(60)
         found = reports.reports["uid-1"]
         assert (found.restarts, found.last_exit_code, found.exit_code) == (1, 3, 7)
+        assert "log not followed" in capsys.readouterr().out
 
 
 async def test_the_next_leader_finds_the_same():

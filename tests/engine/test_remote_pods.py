@@ -198,7 +198,7 @@ async def test_an_outage_is_made_up_for_in_the_next_round():
         assert world.pod(pod[0])["status"]["phase"] == "Running"
 
 
-async def test_a_replica_that_lost_its_lease_writes_no_statuses_and_the_leader_does():
+async def test_a_replica_that_lost_its_lease_writes_no_statuses_and_the_leader_does(capsys):
     async with remote_cluster() as world:
         for definition in custom_resource_definitions():
             world.store.create(CRD_KIND, definition)
@@ -224,6 +224,7 @@ async def test_a_replica_that_lost_its_lease_writes_no_statuses_and_the_leader_d
             work.look([source], (), ())
             await asyncio.sleep(60)
             assert world.writes == []
+            assert "remote containers are offered" in capsys.readouterr().out
             leads = True
             await asyncio.sleep(60)
             assert world.pod(name)["status"]["reason"] == "NotSupported", "nobody has ordered a container for it"

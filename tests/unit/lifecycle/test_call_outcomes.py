@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from forebay.api.parts import Truth
 from forebay.lifecycle.call_outcomes import (
+    instance_found,
     launch_failed,
     launch_prevented,
     launch_succeeded,
@@ -182,3 +183,14 @@ def test_an_accepted_termination_says_until_when_billing_continues():
         "Termination of a100x2 in us-east at simulated accepted. "
         "Billing continues until it is missing from 2 consecutive listings of simulated."
     )
+
+
+def test_billing_begins_when_the_provider_says_else_with_the_call_else_now():
+    def begins(created, called):
+        made = record(S.LAUNCHING, billed_from=called)
+        return instance_found(made, instance(created=created), R.ADOPTED, "s", LATER).billed_from
+
+    early, call = NOW - seconds(30), NOW - seconds(10)
+    assert begins(early, call) == early
+    assert begins(None, call) == call
+    assert begins(None, None) == LATER

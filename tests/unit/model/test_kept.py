@@ -88,3 +88,23 @@ def test_a_plain_tuple_of_the_same_objects_is_not_kept_instead_of_a_kept_one():
     before = KeptTuple((1, 2))
     assert kept_tuple(before, [1, 2]) is before
     assert kept_tuple(before, [1]) == (1,)
+
+
+@kept
+def shifted(numbers, by, times):
+    return [(each + by) * times for each in numbers]
+
+
+def test_one_other_argument_that_has_changed_is_enough_for_another_answer():
+    numbers, one, two = KeptTuple((1, 2)), 1000, 2000
+    assert shifted(numbers, one, one) == [1_001_000, 1_002_000]
+    assert shifted(numbers, one, two) == [2_002_000, 2_004_000]
+
+
+def test_a_mapping_of_other_objects_is_another_one():
+    before = KeptMapping({1: "a", 2: "b"})
+    assert kept_mapping(before, {1: "a", 2: "b"}) is before
+    assert kept_mapping(before, {1: "a"}) == {1: "a"}
+    assert kept_mapping(before, {1: "a", 2: "c"}) == {1: "a", 2: "c"}
+    assert kept_mapping(before, {2: "b", 1: "a"}) is not before
+    assert isinstance(kept_mapping({1: "a"}, {1: "a"}), KeptMapping)

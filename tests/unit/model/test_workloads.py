@@ -131,6 +131,7 @@ def test_pods_are_named_in_order_and_only_a_few_of_many(names, shown):
 def test_a_pod_that_says_nothing_has_the_defaults_of_kubernetes():
     shape = PodShape(requests=Resources())
     assert (shape.priority, shape.scheduler_name, shape.resource_claims) == (0, "default-scheduler", False)
+    assert (pod().restarted, pod().mirror) == (False, False)
     spread = TopologySpread("zone", 1, None)
     assert (spread.honors_node_affinity, spread.honors_node_taints) == (True, False)
 

@@ -2,15 +2,23 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.parts import Truth
+from forebay.demand.replacements import REPLACEMENT, condition_of
 from forebay.disruption.consolidation import ScaleDown
+from forebay.lifecycle.steps import WriteStatus
+from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
+from forebay.model.workloads import Owner
+from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.replacing import replace_first
-from forebay.reconcile.snapshot import Snapshot
-from tests.unit.demand.builders import NOW, node, record
+from forebay.reconcile.snapshot import OperatorRules, Snapshot
+from tests.unit.demand.builders import NOW, node, record, running
+from tests.unit.reconcile.test_static_capacity import CLASS, SOURCE, sized
 
 
 def pool(min_nodes):
@@ -32,3 +40,73 @@ def test_a_drifted_node_without_pods_goes_at_once_where_enough_others_are_ready(
     assert faults.errors == {}
     assert bool(found.leaving) is goes
     assert bool(found.decisions) is not goes, "else its condition says what it waits for"
+
+
+class Drifted:
+    """A node with a pod, of an earlier template, in a pool that can buy another; followed from tick to tick."""
+
+    def __init__(self, *others, nodes=(), **fields):
+        self.old = record("n1", delivers=Delivery.NODE, pool="pool")
+        self.pods = {"n1": (running("web", "n1", 1, owner=Owner("ReplicaSet", "web", "u")),)}
+        self.snapshot = Snapshot(
+            now=NOW,
+            pools=(sized(0),),
+            classes=(CLASS,),
+            sources={SOURCE.key: SOURCE},
+            records=(self.old, *others),
+            nodes={each.name: each for each in (node("n1", gpus=1), *nodes)},
+            pods_by_node=self.pods,
+            used={"n1": Resources({"nvidia.com/gpu": 1})},
+            rules=OperatorRules(namespace="team"),
+            **fields,
+        )
+
+    def tick(self, *, due=True, may_launch=True):
+        leaving = ScaleDown(record=self.snapshot.records[0], reason=Reason.DRIFTED, sentence="Drifted.")
+        found = replace_first(self.snapshot, [leaving] if due else [], None, faults=Faults(), may_launch=may_launch)
+        for each in found.decisions:
+            if isinstance(each, WriteStatus):
+                told = replace(self.snapshot.records[0], status=each.status)
+                self.snapshot = replace(self.snapshot, records=(told, *self.snapshot.records[1:]))
+        return found
+
+    def told(self):
+        found = condition_of(self.snapshot.records[0], REPLACEMENT)
+        return None if found is None else (found.status, found.reason)
+
+
+def test_a_replacement_is_announced_then_ordered_and_the_node_goes_when_it_is_ready():
+    drifted = Drifted()
+    first = drifted.tick()
+    assert (first.leaving, [type(each).__name__ for each in first.decisions]) == ((), ["WriteStatus"])
+    assert drifted.told() == (Truth.TRUE, Reason.REPLACEMENT_NEEDED)
+    ordered = drifted.tick()
+    (create,) = [each for each in ordered.decisions if isinstance(each, CreateInstance)]
+    assert [each.name for each in create.spec.replaces] == ["n1"]
+    assert ordered.leaving == ()
+    assert not [each for each in drifted.tick(may_launch=False).decisions if isinstance(each, CreateInstance)]
+
+
+def test_a_node_whose_pods_have_room_elsewhere_goes_at_once():
+    found = Drifted(nodes=[node("free")]).tick()
+
+    (leaving,) = found.leaving
+    assert leaving.sentence == "Drifted. Its pods have room on other nodes."
+
+
+def test_a_node_that_nothing_can_replace_keeps_its_pods_and_says_so_once():
+    drifted = Drifted()
+    drifted.snapshot = replace(drifted.snapshot, sources={})
+
+    first = drifted.tick()
+    assert first.leaving == ()
+    assert drifted.told() == (Truth.FALSE, Reason.REPLACEMENT_UNAVAILABLE)
+    assert drifted.tick().decisions == (), "the sentence counts minutes"
+
+
+def test_a_node_that_is_not_to_be_replaced_any_more_is_told_so_once():
+    drifted = Drifted()
+    drifted.tick()
+    drifted.tick(due=False)
+    assert drifted.told() == (Truth.FALSE, Reason.NOT_NEEDED)
+    assert drifted.tick(due=False).decisions == ()

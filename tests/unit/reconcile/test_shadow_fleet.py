@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
+from forebay.api.instance_order import BillingTerms
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CLASS_FINALIZER
 from forebay.demand.reservation import Reservation, Reservations
@@ -184,3 +185,12 @@ def test_listings_show_the_machines_of_the_dry_run_and_not_those_that_would_be_o
     assert [each.id for each in listed.instances][:1] == ["i-2"]
     assert [each.node_name for each in listed.instances] == [None, "new"]
     assert listed.unknown == {"i-3"}
+
+
+def test_a_machine_with_a_least_time_is_paid_for_until_its_end_though_it_goes_earlier():
+    dry = DryRun()
+    dry.decide(create(spec=replace(PLANNED, billing=BillingTerms(minimum="2h"))))
+    dry.end("new", HOUR)
+
+    (time,) = dry.fleet.purchases
+    assert time.until == NOW + 2 * HOUR
