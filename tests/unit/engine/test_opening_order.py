@@ -32,3 +32,16 @@ async def test_whoever_leaves_before_or_after_a_place_was_given_keeps_nobody_wai
     await asyncio.gather(given, return_exceptions=True)
     await asyncio.wait_for(opened(order, "last", done), 1)
     assert done == ["last"]
+
+
+async def test_a_place_that_becomes_free_in_the_moment_in_which_one_leaves_goes_to_the_next():
+    order, done = OpeningOrder(1), []
+    held = await order.place(lambda: False)
+    leaves, stays = (asyncio.create_task(opened(order, name, done)) for name in ("leaves", "stays"))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    held.close()
+    await asyncio.wait_for(stays, 1)
+    await asyncio.wait_for(opened(order, "last", done), 1)
+    assert done == ["stays", "last"]
+    assert leaves.cancelled()

@@ -36,8 +36,9 @@ class OpeningOrder:
         self._admit()
 
     def _admit(self) -> None:
-        while self._free and self._waiting:
-            chosen = next((turn for turn, urgent in self._waiting.items() if urgent()), next(iter(self._waiting)))
+        # One that is cancelled leaves by itself, a moment later.
+        while self._free and (waiting := [turn for turn in self._waiting if not turn.done()]):
+            chosen = next((turn for turn in waiting if self._waiting[turn]()), waiting[0])
             del self._waiting[chosen]
             self._free -= 1
             chosen.set_result(None)
