@@ -178,7 +178,7 @@ class RunpodProvider:
         )
         for each in own:
             self._created.pop(each.id, None)
-        self._idle = frozenset(each.id for each in listed if _is_idle(each))
+        self._idle = frozenset(each.id for each in listed if each.idle)
         return Found(instances=own)
 
     def idle_containers(self) -> Collection[str]:
@@ -304,11 +304,6 @@ def _port(port: ContainerPort) -> str:
 
 def _disk(container: ContainerSpec) -> int | None:
     return None if container.disk_gib is None else math.ceil(container.disk_gib * _GB_PER_GIB)
-
-
-def _is_idle(pod: RunpodPod) -> bool:
-    gpus = (pod.runtime.gpus if pod.runtime is not None else None) or ()
-    return bool(gpus) and all(each.util == 0 for each in gpus)
 
 
 def _instance(pod: RunpodPod, owner: str) -> Instance:

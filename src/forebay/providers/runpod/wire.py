@@ -45,7 +45,7 @@ class RunpodOrder(_Wire, frozen=True, kw_only=True):
 
 class RunpodGpuUse(_Wire, frozen=True, kw_only=True):
     #: Percent.
-    util: int | None = None
+    util: int | float | None = None
 
 
 class RunpodRuntime(_Wire, frozen=True, kw_only=True):
@@ -60,8 +60,18 @@ class RunpodPod(_Wire, frozen=True, kw_only=True):
     #: US dollars an hour; 0 while it is not billed by the hour.
     cost: Decimal = Decimal(0)
     created_at: datetime | None = None
-    #: None while it does not run.
-    runtime: RunpodRuntime | None = None
+    #: A `RunpodRuntime`, as a rule; None while it does not run.
+    runtime: object = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether its GPUs do nothing. That is a hint: where it cannot be read, the pod is listed all the same."""
+        try:
+            runtime = msgspec.convert(self.runtime, RunpodRuntime | None)
+        except msgspec.ValidationError:
+            return False
+        gpus = (runtime.gpus if runtime is not None else None) or ()
+        return bool(gpus) and all(each.util == 0 for each in gpus)
 
 
 class RunpodPods(_Wire, frozen=True, kw_only=True):
