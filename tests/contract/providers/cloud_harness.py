@@ -114,7 +114,9 @@ class CloudHarness(Served):
                 self._script(market_faults.hangs(acts=True))
 
     def fail_listing(self):
-        self.world.script(MarketCall.LIST, market_faults.server_error(503))
+        # Twice: a provider may ask again at once.
+        for _ in range(2):
+            self.world.script(MarketCall.LIST, market_faults.server_error(503))
 
     def recover(self):
         self.world.key = KEY
