@@ -1,7 +1,7 @@
 """Changes to nodes of GPUInstances (planned labels, taints, startup taints) and to their planned pods."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -36,8 +36,10 @@ _OUT_OF_SERVICE: Final = Taint(OUT_OF_SERVICE_TAINT, OUT_OF_SERVICE_VALUE, Effec
 _OWN_PREFIXES: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
 
 
-#: From so many tolerations in one tick on, the API server is what pods wait for.
+#: From so many pods on that lack a toleration, or are to be bound now, the API server is what pods wait for.
 RUSH: Final = 20
+#: So many tolerations are written in one tick.
+TOLERATIONS_AT_ONCE: Final = 150
 #: In a rush, news of a node that has been Ready for less than this may wait.
 NEWS_WAIT: Final = timedelta(seconds=15)
 _NEWS: Final = frozenset({Reason.NODE_JOINED, Reason.NODE_READY})
@@ -155,23 +157,47 @@ def reserve_nodes(
     )
 
 
+def most_urgent(
+    snapshot: Snapshot, reserved: Sequence[ReserveNode | AddToleration | OpenNode]
+) -> tuple[ReserveNode | AddToleration | OpenNode, ...]:
+    """`reserved`, of tolerations only as many as are written within seconds: those for nodes that are Ready first.
+
+    A pod that gets its toleration before its node is Ready is tried in vain. The next tick knows more Ready nodes.
+    """
+    tolerations = [each for each in reserved if isinstance(each, AddToleration)]
+    if len(tolerations) <= TOLERATIONS_AT_ONCE:
+        return tuple(reserved)
+
+    def comes_later(each: AddToleration) -> bool:
+        node = snapshot.nodes.get(each.record.node_name or "")
+        return node is None or not node.ready
+
+    others = (each for each in reserved if not isinstance(each, AddToleration))
+    return (*others, *sorted(tolerations, key=comes_later)[:TOLERATIONS_AT_ONCE])
+
+
 def giving_way(
     snapshot: Snapshot, steps: tuple[AnyStep, ...], reserved: Iterable[ReserveNode | AddToleration | OpenNode]
 ) -> tuple[AnyStep, ...]:
     """The steps; in a rush, without those that only tell of nodes that have registered or are Ready.
 
     Pods are bound as soon as they have their tolerations, whatever the records say of the nodes. When hundreds of
-    machines come up at once, the last pods would wait seconds for that to be written. The next tick decides it again.
+    machines come up at once, the last pods would wait seconds for that to be written: for their tolerations, and then
+    for the scheduler, whose bindings go through the same API server. The next tick decides it again.
     """
-    if sum(isinstance(each, AddToleration) for each in reserved) < RUSH:
+    news = [step for step in steps if isinstance(step, WriteStatus) and _is_news(snapshot, step)]
+    if not news:
         return steps
-    return tuple(step for step in steps if not _is_news(snapshot, step))
+    pending = {pod.uid for pod in snapshot.pending}
+    to_bind = sum(pod.uid in pending for step in news for pod in step.record.spec.pods)
+    if max(to_bind, sum(isinstance(each, AddToleration) for each in reserved)) < RUSH:
+        return steps
+    later = {step.record.metadata.name for step in news}
+    return tuple(step for step in steps if step.record.metadata.name not in later)
 
 
-def _is_news(snapshot: Snapshot, step: AnyStep) -> bool:
-    if not isinstance(step, WriteStatus) or step.reason not in _NEWS:
-        return False
-    node = snapshot.nodes.get(step.record.node_name or "")
+def _is_news(snapshot: Snapshot, step: WriteStatus) -> bool:
+    node = snapshot.nodes.get(step.record.node_name or "") if step.reason in _NEWS else None
     return node is not None and node.ready_since is not None and snapshot.now < node.ready_since + NEWS_WAIT
 
 

@@ -36,7 +36,14 @@ from forebay.reconcile.group_reports import report_provisioners
 from forebay.reconcile.group_sizing import adopt_members, size_groups
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
 from forebay.reconcile.member_claims import claim_members
-from forebay.reconcile.node_changes import giving_way, out_of_service, record_refusals, reserve_nodes, sync_nodes
+from forebay.reconcile.node_changes import (
+    giving_way,
+    most_urgent,
+    out_of_service,
+    record_refusals,
+    reserve_nodes,
+    sync_nodes,
+)
 from forebay.reconcile.pod_events import per_owner, pod_events
 from forebay.reconcile.purchases import Purchases, purchases
 from forebay.reconcile.reports import report_classes, report_pools, unreadable_instances
@@ -96,7 +103,8 @@ def tick(snapshot: Snapshot) -> TickResult:
     held = (*admitted.held, *grown.held, *bought.held, *gated.held)
 
     # New nodes: reserved for the pods they were launched for, then with planned labels and taints.
-    reserved = reserve_nodes(snapshot, reservations, due.allowed)
+    to_reserve = reserve_nodes(snapshot, reservations, due.allowed)
+    reserved = most_urgent(snapshot, to_reserve)
     applied = giving_way(snapshot, due.allowed, reserved)
     reserved_now = {each.node.name for each in reserved if isinstance(each, ReserveNode)}
     synced = sync_nodes(snapshot, due.looked_at, besides=reserved_now)
@@ -174,7 +182,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             budgets.requeue_at,
             *(each.until for each in held if isinstance(each, Held) and each.until > snapshot.now),
         ),
-        requeue_now=any(isinstance(each, _LEAD_TO_MORE) for each in decisions),
+        requeue_now=len(reserved) < len(to_reserve) or any(isinstance(each, _LEAD_TO_MORE) for each in decisions),
         memory=Memory(
             reservations=reservations,
             orphans=orphans,

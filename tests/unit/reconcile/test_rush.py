@@ -11,9 +11,10 @@ from forebay.api.parts import PodRef
 from forebay.demand.startup_taint import AddToleration
 from forebay.lifecycle.steps import WriteStatus
 from forebay.model.reasons import Reason
+from forebay.model.requirements import Toleration
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Phase
-from forebay.reconcile.node_changes import NEWS_WAIT, RUSH
+from forebay.reconcile.node_changes import NEWS_WAIT, RUSH, TOLERATIONS_AT_ONCE
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reconcile.tick import tick
 from tests.unit.lifecycle.builders import NOW, RENTED, S, node, pod, record, rented_spec
@@ -66,8 +67,16 @@ def test_news_of_nodes_gives_way_to_the_tolerations_of_many_pods_and_follows_a_s
     assert decided(snapshot) == (RUSH, 0)
     assert tick(snapshot).requeue_at == NOW + timedelta(seconds=1)
 
-    tolerated = replace(snapshot, pending=())
-    assert decided(tolerated)[1] == RUSH
+    tolerated = replace(snapshot, pending=tuple(map(tolerant, snapshot.pending)))
+    assert decided(tolerated) == (0, 0), "the scheduler binds them now, through the same API server"
+
+    bound = replace(snapshot, pending=snapshot.pending[: RUSH - 1])
+    assert decided(bound)[1] == RUSH
+
+
+def tolerant(pod):
+    every = Toleration(operator="Exists")
+    return replace(pod, shape=replace(pod.shape, tolerations=(every,)))
 
 
 def test_a_few_tolerations_delay_nothing():
@@ -77,3 +86,16 @@ def test_a_few_tolerations_delay_nothing():
 def test_news_does_not_wait_for_ever_where_tolerations_cannot_be_written():
     assert decided(coming_up(RUSH, ready_for=NEWS_WAIT - timedelta(seconds=1))) == (RUSH, 0)
     assert decided(coming_up(RUSH, ready_for=NEWS_WAIT)) == (RUSH, RUSH)
+
+
+def test_in_a_crowd_the_pods_of_nodes_that_are_ready_get_their_tolerations_first_and_the_next_tick_goes_on_at_once():
+    snapshot = coming_up(TOLERATIONS_AT_ONCE + 50)
+    late = {f"r{number}" for number in range(100)}
+    nodes = {name: replace(each, ready=name not in late) for name, each in snapshot.nodes.items()}
+    result = tick(replace(snapshot, nodes=nodes))
+
+    given = [each.record.metadata.name for each in result.decisions if isinstance(each, AddToleration)]
+    assert len(given) == TOLERATIONS_AT_ONCE
+    assert late.isdisjoint(given[: TOLERATIONS_AT_ONCE - 50])
+    assert late.issuperset(given[TOLERATIONS_AT_ONCE - 50 :])
+    assert result.requeue_now
