@@ -162,7 +162,7 @@ def most_urgent(
 ) -> tuple[ReserveNode | AddToleration | OpenNode, ...]:
     """`reserved`, of tolerations only as many as are written within seconds: those for nodes that are Ready first.
 
-    A pod that gets its toleration before its node is Ready is tried in vain. The next tick knows more Ready nodes.
+    The scheduler cannot bind a pod whose node is not Ready yet, but tries. The next tick knows more Ready nodes.
     """
     tolerations = [each for each in reserved if isinstance(each, AddToleration)]
     if len(tolerations) <= TOLERATIONS_AT_ONCE:
