@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from fractions import Fraction
 
 import msgspec
@@ -140,13 +141,35 @@ class RentedClouds:
 
     def ledger(self):
         """What the records come to, in dollars."""
-        paid = Fraction(0)
+        return sum((paid for _, paid in self._paid()), Fraction(0))
+
+    def _paid(self):
+        """Records that cost something, and their dollars."""
         for each in self._rig.call("GET", f"{FOREBAY}/gpuinstances")["items"]:
-            span = billed(decode(GPU_INSTANCE, msgspec.json.encode(each)))
+            record = decode(GPU_INSTANCE, msgspec.json.encode(each))
+            span = billed(record)
             if span is not None:
-                assert span.end is not None, each["metadata"]["name"]
-                paid += Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
-        return paid
+                assert span.end is not None, record.name
+                yield record, Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
+
+    def differences(self):
+        """Lines of machines for which ledger and bill differ, with the times that decided it."""
+        theirs = {each.line.instance: each.line for each in self.rented}
+        now = datetime.now(UTC)
+        for record, paid in self._paid():
+            status = record.status
+            line = theirs.pop(status.instance_id, None)
+            bill = line.dollars(now) if line is not None else Fraction(0)
+            if paid != bill:
+                span = f"{line.created:%T} to {line.ended:%T}" if line is not None and line.ended else "unknown"
+                yield (
+                    f"{record.name} ({status.instance_id}): ledger {float(paid):.4f} $, bill {float(bill):.4f} $, billed"
+                    f" {status.billed_from:%T} to {status.billed_until or status.since:%T}, in truth {span}; listed"
+                    f" {status.listed_at}, termination accepted {status.termination_accepted_at}, absent"
+                    f" {status.absent_since}: {status.reason}"
+                )
+        for line in theirs.values():
+            yield f"{line.instance} of {line.owner}: no record, bill {float(line.dollars(now)):.4f} $"
 
 
 class Flaky:

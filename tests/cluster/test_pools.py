@@ -123,6 +123,7 @@ class Scene:
             f"pools: pods served after {served:.0f} s, all gone after {took:.0f} s; {len(self.clouds.rented)} machines,"
             f" ledger {float(ours):.4f} $, bill {float(theirs):.4f} $\n"
         )
+        sys.stderr.writelines(f"pools: {each}\n" for each in self.clouds.differences())
         assert len(self.bound) == sum(DEMAND.values())
         assert [each.violations for each in self.clouds.servers.values()] == [[], [], []]
         hourly = sum((Fraction(each.line.tariff.hourly_price) for each in self.clouds.rented), Fraction(0))

@@ -13,7 +13,7 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.node_identity import is_own_provider_id
-from forebay.lifecycle.presence import ABSENCES_NEEDED, NO_ABSENCES
+from forebay.lifecycle.presence import ABSENCES_NEEDED, NO_ABSENCES, has_registered
 from forebay.lifecycle.transitions import MACHINE_RUNNING, transition, whole_seconds, with_condition, with_message
 from forebay.lifecycle.wording import describe, launch_noun, termination_noun, termination_phrase
 from forebay.model.reasons import Reason
@@ -254,8 +254,10 @@ def termination_failed(
 
 
 def _may_be_unknown_yet(record: GPUInstance, now: datetime, capabilities: Capabilities | None) -> bool:
-    """True where the provider may say that there is no such instance because it is so new: no listing has shown it."""
+    """True where the provider may say that there is no such instance because it is so new: nothing has shown it yet."""
     status = record.status
-    if capabilities is None or status is None or status.billed_from is None or status.listed_at is not None:
+    if capabilities is None or status is None or status.billed_from is None:
+        return False
+    if status.listed_at is not None or has_registered(status):
         return False
     return not policy_of(record).configured_by_name and now < status.billed_from + capabilities.settle_time

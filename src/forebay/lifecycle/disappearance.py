@@ -23,10 +23,11 @@ def vanished(ctx: RuleContext, seen: Presence) -> RuleResult:
     if seen.present and not status.absences:
         return None
     settled = (status.attempted_at or ctx.since) + settle_time(ctx.capabilities)
-    counted = count_absences(status, seen, counted_from(status, settled))
+    runs = node is not None and node.ready
+    counted = count_absences(status, seen, counted_from(status, settled, None if runs else ctx.since))
     provider = ctx.record.spec.provider
     proven = (counted.absences or 0) >= ABSENCES_NEEDED and seen.absent_after(settled)
-    if not proven or (node is not None and node.ready):
+    if not proven or runs:
         sentence = f"{describe(ctx.record)} is {missing(counted.absences or 0, provider)}."
         return ctx.write(counted, Reason.VANISHED, sentence)
     sentence = (

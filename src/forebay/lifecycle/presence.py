@@ -20,6 +20,8 @@ _ROUNDING: Final = timedelta(seconds=1)
 #: A launch call of a process that has crashed may still be under way for this long.
 _LONGEST_CALL: Final = timedelta(minutes=1)
 NO_ABSENCES: Final[Mapping[str, None]] = {"absences": None, "absent_since": None, "absent_at": None}
+#: States that an instance reaches only once its node has registered.
+_REGISTERED: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
 #: Sorts instances of unknown age after all others.
 _NO_AGE: Final = timedelta(days=365_000)
 
@@ -127,12 +129,21 @@ def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -
     return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
 
 
-def counted_from(status: GPUInstanceStatus, proof: datetime) -> datetime:
+def counted_from(status: GPUInstanceStatus, proof: datetime, stopped: datetime | None) -> datetime:
     """From when listings without the instance are counted, where those after `proof` show that it is gone.
 
-    One that was listed before is missing from a listing only if it has ended, or if listings are at odds.
+    One that was listed before is missing from a listing only if it has ended, or if listings are at odds. One whose
+    node has registered exists as surely, but listings may lag behind it while it runs: they are counted from `stopped`
+    on, when it may have ended (None: it runs).
     """
-    return proof if status.listed_at is None else min(status.listed_at, proof)
+    if status.listed_at is not None:
+        return min(status.listed_at, proof)
+    return min(stopped, proof) if stopped is not None and has_registered(status) else proof
+
+
+def has_registered(status: GPUInstanceStatus) -> bool:
+    """True where the node of the instance has registered at some time, which proves that the instance was launched."""
+    return any(each.state in _REGISTERED for each in status.transitions)
 
 
 def with_sighting(status: GPUInstanceStatus, seen: Presence) -> GPUInstanceStatus:

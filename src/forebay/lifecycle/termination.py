@@ -355,7 +355,7 @@ def _check_absence(ctx: RuleContext, seen: Presence) -> RuleResult:
     """Counts listings without the instance, and moves to Gone once they are proof.
 
     Listings are proof from the accepted termination call on. Where no call was accepted, or a launch may still be under
-    way, they are from when any launch would have shown up. Of an instance that was listed before, they are counted
+    way, they are from when any launch would have shown up. Of an instance that certainly existed, they are counted
     until then as well: once it is proven gone, the first of them tells until when it was billed.
     """
     facts, status = ctx.facts, ctx.status
@@ -371,7 +371,7 @@ def _check_absence(ctx: RuleContext, seen: Presence) -> RuleResult:
             return _power_off_again(ctx, seen) if facts.held is None or facts.deleting else None
         return _gone(ctx, status, f"the power-off call was accepted and node {ctx.record.node_name} is not Ready")
     after = accepted if accepted is not None and status.instance_id is not None else max(settled, accepted or settled)
-    counted = count_absences(status, seen, after if accepted is not None else counted_from(status, after))
+    counted = count_absences(status, seen, after if accepted is not None else counted_from(status, after, ctx.since))
     provider = ctx.record.spec.provider
     if (counted.absences or 0) >= ABSENCES_NEEDED and seen.absent_after(after) and not still_on:
         return _gone(ctx, counted, missing(ABSENCES_NEEDED, provider))

@@ -137,14 +137,16 @@ def test_an_accepted_termination_is_recorded_and_absences_count_from_there():
 
 def test_an_instance_that_no_listing_has_shown_may_be_too_new_for_its_provider_to_know_it():
     gone, rented = failure(FailureKind.GONE), Capabilities(deliveries=(Delivery.NODE,))
-    fresh = record(S.TERMINATING, termination_attempts=1)
+    fresh = record(S.TERMINATING, because=R.LAUNCH_TIMEOUT, termination_attempts=1)
 
     told = termination_failed(fresh, gone, NOW + seconds(119), rented)
     assert (told.termination_accepted_at, told.reason) == (None, R.TERMINATION_FAILED)
     assert told.not_before == NOW + seconds(121), "tried again, whoever leads by then"
     assert termination_failed(fresh, gone, NOW + seconds(120), rented).termination_accepted_at is not None
-    known = record(S.TERMINATING, listed_at=NOW)
+    known = record(S.TERMINATING, because=R.LAUNCH_TIMEOUT, listed_at=NOW)
     assert termination_failed(known, gone, NOW + seconds(5), rented).termination_accepted_at is not None
+    registered = record(S.TERMINATING, because=R.IDLE)
+    assert termination_failed(registered, gone, NOW + seconds(5), rented).termination_accepted_at is not None
     never = record(S.TERMINATING, because=R.LAUNCH_FAILED, billed_from=None)
     assert termination_failed(never, gone, NOW + seconds(5), rented).termination_accepted_at is not None
 

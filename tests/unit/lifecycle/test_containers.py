@@ -174,7 +174,8 @@ def until_gone(going, *listings):
 
 
 def terminating_since(**fields):
-    return container(S.TERMINATING, since=LATER, billed_from=NOW, termination_attempts=1, **fields)
+    because = R.LAUNCH_TIMEOUT
+    return container(S.TERMINATING, since=LATER, because=because, billed_from=NOW, termination_attempts=1, **fields)
 
 
 def test_where_an_accepted_termination_ends_the_bill_the_record_keeps_when_that_was():

@@ -9,6 +9,7 @@ from forebay.lifecycle.steps import Uncordon
 from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.builders import (
     NOW,
+    RENTED,
     R,
     S,
     after,
@@ -100,6 +101,21 @@ def test_an_instance_missing_from_two_listings_has_vanished():
     assert " has vanished: missing from 2 consecutive listings of simulated. " in twice.sentence
     assert twice.status.failures is None, "it has been Ready"
     assert twice.status.billed_until == LATER, "the first of them shows that it had ended"
+
+
+@pytest.mark.parametrize(("ready", "billed"), [(False, 20), (True, 121)])
+def test_a_machine_that_no_listing_showed_and_that_vanished_is_billed_until_its_node_was_lost_and_a_listing_missed_it(
+    ready, billed
+):
+    machine, settled = record(S.READY), RENTED.settle_time.total_seconds()
+    for after_seconds, up in ((20, ready), (settled + 1, False), (settled + 31, False)):
+        asked = NOW + seconds(after_seconds)
+        if machine.state is not S.GONE:
+            step = next_step(facts(machine, node=node(ready=up), listing=listed(asked=asked)), asked)
+            machine = machine if step is None else after(step)
+
+    assert (machine.status.state, machine.status.reason) == (S.GONE, R.VANISHED)
+    assert machine.status.billed_until == NOW + seconds(billed), "while its node is Ready, listings only lag"
 
 
 def test_an_instance_that_is_listed_again_has_not_vanished():

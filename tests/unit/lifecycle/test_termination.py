@@ -378,6 +378,24 @@ def test_an_instance_terminated_by_hand_is_gone_though_the_call_keeps_failing():
     assert twice.status.state is S.GONE
 
 
+@pytest.mark.parametrize(
+    ("because", "billed"), [(R.IDLE, seconds(5)), (R.JOIN_TIMEOUT, RENTED.settle_time + seconds(1))]
+)
+def test_a_machine_whose_node_registered_is_billed_until_the_first_listing_without_it_though_none_showed_it(
+    because, billed
+):
+    # The operator died so often that no listing was at hand when the record was written; so did the termination call's
+    # answer.
+    lost = record(S.TERMINATING, because=because, since=NOW, not_before=NOW + minutes(60), termination_attempts=1)
+    for after_seconds in (5, 35, 121, 151):
+        asked = NOW + seconds(after_seconds)
+        step = next_step(facts(lost, listing=listed(asked=asked)), asked)
+        lost = lost if step is None else after(step)
+
+    assert lost.status.state is S.GONE
+    assert lost.status.billed_until == NOW + billed, "of one that nothing has shown, listings may have lagged"
+
+
 def test_a_leftover_that_pods_run_on_is_drained_before_it_is_terminated():
     leftover = record(S.TERMINATING, because=R.LEFTOVER)
 
