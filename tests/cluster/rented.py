@@ -163,9 +163,9 @@ class RentedClouds:
             if paid != bill:
                 span = f"{line.created:%T} to {line.ended:%T}" if line is not None and line.ended else "unknown"
                 yield (
-                    f"{record.name} ({status.instance_id}): ledger {float(paid):.4f} $, bill {float(bill):.4f} $, billed"
-                    f" {status.billed_from:%T} to {status.billed_until or status.since:%T}, in truth {span}; listed"
-                    f" {status.listed_at}, termination accepted {status.termination_accepted_at}, absent"
+                    f"{record.name} ({status.instance_id}): ledger {float(paid):.4f} $, bill {float(bill):.4f} $,"
+                    f" billed {status.billed_from:%T} to {status.billed_until or status.since:%T}, in truth {span};"
+                    f" listed {status.listed_at}, termination accepted {status.termination_accepted_at}, absent"
                     f" {status.absent_since}: {status.reason}"
                 )
         for line in theirs.values():

@@ -44,6 +44,7 @@ from forebay.providers.base import (
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect, CloudRefusal
 from forebay.providers.cloud_frame import all_items, checked
 from forebay.providers.crusoe.account import CrusoeAccount, nobodys_public_key, read_account
+from forebay.providers.crusoe.deletions import Deletions, operation_path
 from forebay.providers.crusoe.order import name_prefix, order, owner_of, vm_name
 from forebay.providers.crusoe.prices import AS_OF, PER_GPU
 from forebay.providers.crusoe.signing import UnusableKey, signed_headers
@@ -127,6 +128,7 @@ class CrusoeProvider:
         self._regions = frozenset(regions)
         #: Disks of machines that are being terminated: they must go with them.
         self._disks_of: dict[str, frozenset[str]] = {}
+        self._deletions = Deletions(self._calls, clock)
         #: By product name: what a machine costs, also one that is not offered at the moment.
         self._prices: dict[str, UsdPerHour] = {}
 
@@ -170,11 +172,13 @@ class CrusoeProvider:
         # After the machines: of one that is deleted meanwhile, itself or its disk is seen, never neither.
         disks = await self._calls.get(f"/projects/{account.project_id}/storage/disks", StoredDisks)
         found = {vm.id: self._instance(vm) for vm in vms}
+        present = frozenset(found)
         for disk in disks.items:
             left = self._leftover(disk)
             if left is not None:
                 found.setdefault(left.id, left)
-        return Found(instances=tuple(found.values()))
+        ended = await self._deletions.ends(account, present, found.keys() - present)
+        return Found(instances=tuple(found.values()), ended=ended)
 
     async def terminate(self, instance_id: str) -> None:
         account = await self._account()
@@ -191,7 +195,8 @@ class CrusoeProvider:
         self._disks_of[vm.id] = frozenset(disk.id for disk in vm.disks)
         if _PHASES.get(_state(vm)) is not InstancePhase.ENDING:
             path = f"/projects/{account.project_id}/compute/vms/instances/{quote(vm.id, safe='')}"
-            await self._calls.act("DELETE", path, Accepted)
+            accepted = await self._calls.act("DELETE", path, Accepted)
+            self._deletions.requested(vm.id, accepted.operation)
 
     async def check(self) -> Check:
         return await checked(self._check())
@@ -243,9 +248,7 @@ class CrusoeProvider:
         loop = asyncio.get_running_loop()
         until = loop.time() + _CREATION_SECONDS
         vm_id = operation.vm_id
-        path = (
-            f"/projects/{account.project_id}/compute/vms/instances/operations/{quote(operation.operation_id, safe='')}"
-        )
+        path = operation_path(account, operation.operation_id)
         while operation.state == "IN_PROGRESS" and loop.time() < until:
             await asyncio.sleep(_LOOK_SECONDS)
             try:

@@ -74,6 +74,17 @@ class VmOperation(_Wire, frozen=True, kw_only=True):
     #: Objects whose fields depend on the operation.
     metadata: Any = None
     result: Any = None
+    #: Empty until it is done.
+    completed_at: str = ""
+
+    @property
+    def completed(self) -> datetime | None:
+        """When it was done; None where Crusoe does not say, or not in a form that can be read."""
+        try:
+            done = msgspec.convert(self.completed_at, datetime)
+        except msgspec.ValidationError:
+            return None
+        return done if done.tzinfo is not None else None
 
     @property
     def vm_id(self) -> str:

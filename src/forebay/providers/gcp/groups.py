@@ -12,14 +12,15 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
 from forebay.model.sources import Capabilities, Check, Offer
 from forebay.providers.base import GroupMembers, InstanceGone, OutcomeUnknown, ProviderError, Rejected, Unavailable
-from forebay.providers.gcp.calls import LIST_SECONDS, GoogleCalls
+from forebay.providers.gcp.calls import GoogleCalls
+from forebay.providers.gcp.deletions import ENDS_HOLD, zone_deletions
 from forebay.providers.gcp.errors import NameTaken
 from forebay.providers.gcp.group_members import LEAVING, counts, exists, instance_key, member, zone_of
 from forebay.providers.gcp.group_place import GroupPlace, no_group
@@ -28,7 +29,6 @@ from forebay.providers.gcp.group_wire import (
     InstanceTemplate,
     ManagedInstance,
     ManagedPage,
-    OperationPage,
 )
 from forebay.providers.gcp.new_group import new_group, possible_zones, template_path
 from forebay.providers.gcp.order import REQUEST_NAMESPACE
@@ -40,8 +40,6 @@ _PAGE: Final = 500
 _MOST_PAGES: Final = 500
 #: Names in one filter: the URL must not become too long.
 _NAMES_AT_ONCE: Final = 40
-#: How long the end of a member is remembered.
-_ENDS_HOLD: Final = timedelta(hours=2)
 #: Looks at the list of a group that was resized, and seconds between them, until it names the new members.
 _LOOKS: Final = 20
 _LOOK: Final = 1.0
@@ -334,25 +332,14 @@ class GcpGroups(GcpProvider):
         for name in now:
             ended.pop(name, None)
         for zone in zones if missing is None else {key.partition("/")[0] for key in missing.values()}:
-            for key, at in await self._deletions(zone):
+            for key, at in await zone_deletions(self.calls, zone):
                 name = key.partition("/")[2]
                 if name not in now and (missing is None or missing.get(name) == key):
                     ended[name] = max(at, ended.get(name, at))
-        oldest = self._clock() - _ENDS_HOLD
+        oldest = self._clock() - ENDS_HOLD
         for name in [name for name, at in ended.items() if at < oldest]:
             del ended[name]
         self._last[group] = now
-
-    async def _deletions(self, zone: str) -> list[tuple[str, datetime]]:
-        """The latest deletions of a zone's instances: ZONE/NAME, and when each was done."""
-        query = {"filter": 'operationType="delete"', "orderBy": "creationTimestamp desc", "maxResults": str(_PAGE)}
-        path = f"zones/{quote(zone, safe='')}/operations?{urlencode(query)}"
-        page = await self.calls.get(path, OperationPage, seconds=LIST_SECONDS)
-        return [
-            (instance_key(each.target_link), each.end_time)
-            for each in page.items
-            if each.end_time is not None and "/instances/" in each.target_link
-        ]
 
     async def _offer(self, url: str, place: GroupPlace, zones: Sequence[str]) -> Offer | None:
         """What a member of the template is."""

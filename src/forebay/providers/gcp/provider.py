@@ -25,6 +25,7 @@ from forebay.model.sources import (
 from forebay.providers.base import InstanceGone, LaunchRequest, OutcomeUnknown, ProviderError, Rejected, Unavailable
 from forebay.providers.cloud_frame import checked
 from forebay.providers.gcp.calls import CALL_SECONDS, OPERATION_SECONDS, GoogleCalls, NameTaken
+from forebay.providers.gcp.deletions import InstanceEnds
 from forebay.providers.gcp.machines import PHASES
 from forebay.providers.gcp.offers import BILLING, NAME, OfferList
 from forebay.providers.gcp.order import (
@@ -70,6 +71,7 @@ class GcpProvider:
         self._cluster = cluster
         self._clock = clock
         self._offers = OfferList(calls, clock, regions)
+        self._ends = InstanceEnds(calls, clock)
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -117,12 +119,14 @@ class GcpProvider:
             for each in zone.listed.instances:
                 instance = self._instance(each, project)
                 found[instance.id] = instance
+        present = frozenset(found)
         # After the instances: of one that is deleted meanwhile, itself or its disk is seen, never neither.
         async for disk in self._all_disks(matching):
             left = self._leftover(disk)
             if left is not None:
                 found.setdefault(left.id, left)
-        return Found(instances=tuple(found.values()))
+        ended = await self._ends.learn(present, found.keys() - present)
+        return Found(instances=tuple(found.values()), ended=ended)
 
     async def terminate(self, instance_id: str) -> None:
         zone, slash, name = instance_id.partition("/")
@@ -132,10 +136,16 @@ class GcpProvider:
         try:
             found = await self.calls.get(path, ComputeInstance)
         except InstanceGone:
-            await self._delete_disk(zone, name)
+            try:
+                await self._delete_disk(zone, name)
+            except InstanceGone:
+                # Perhaps a process before this one has deleted it.
+                self._ends.watch(instance_id)
+                raise
             return
         if not self._is_ours(found.labels):
             raise InstanceGone(f"{instance_id} is gone: another machine has its name now.")
+        self._ends.watch(instance_id)
         deletion = uuid5(REQUEST_NAMESPACE, f"delete/{instance_id}/{found.creation_timestamp}/{self._clock()}")
         operation = await self.calls.delete(f"{path}?requestId={deletion}")
         failure = self.calls.errors.of_operation(operation, what=f"Termination of {instance_id}")

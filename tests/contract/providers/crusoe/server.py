@@ -7,7 +7,7 @@ import base64
 import hashlib
 import hmac
 import itertools
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import parse_qsl, quote_plus, urlsplit
 from uuid import UUID
 
@@ -172,6 +172,8 @@ class CrusoeCloud(ConformanceServer):
         #: Deleted machines leave their disks behind.
         self.leaves_disks = leaves_disks
         self._operations = {}
+        #: Machines by the operation that deletes them.
+        self._deleted_by = {}
         self._operation_numbers = itertools.count(1)
 
     # The forms of this cloud's refusals.
@@ -290,7 +292,7 @@ class CrusoeCloud(ConformanceServer):
     def on_delete(self, call):
         if not self.end(call.parameters["id"]):
             raise Refused(self.refusal(404, "no such instance"))
-        return {"operation": self._shown(self._operation(call.parameters["id"]))}
+        return {"operation": self._shown(self._operation(call.parameters["id"], deletes=True))}
 
     def on_list_disks(self, _call):
         return {"items": list(self.others["disks"].values())}
@@ -319,8 +321,10 @@ class CrusoeCloud(ConformanceServer):
 
     # Parts.
 
-    def _operation(self, about, failure=None):
+    def _operation(self, about, failure=None, *, deletes=False):
         name = f"operation-{next(self._operation_numbers)}"
+        if deletes:
+            self._deleted_by[name] = self.instances[about]
         operation = {
             "operation_id": name,
             "state": "FAILED" if failure and about is None else "IN_PROGRESS",
@@ -334,11 +338,14 @@ class CrusoeCloud(ConformanceServer):
         return operation
 
     def _shown(self, operation):
-        done = _time(now() - timedelta(seconds=self.operation_seconds)) >= operation["started_at"]
-        if not done:
+        done = datetime.fromisoformat(operation["started_at"]) + timedelta(seconds=self.operation_seconds)
+        deleted = self._deleted_by.get(operation["operation_id"])
+        if deleted is not None:
+            done = deleted.line.ended
+        if done is None or done > now():
             return {key: each for key, each in operation.items() if key != "result"} | {"state": "IN_PROGRESS"}
         state = "FAILED" if "result" in operation else "SUCCEEDED"
-        return operation | {"state": state, "completed_at": _time(now())}
+        return operation | {"state": state, "completed_at": _time(done)}
 
     def _vm(self, rented):
         created = _time(rented.line.created)
