@@ -7,10 +7,11 @@ import random
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import msgspec
+from msgspec.structs import replace
 
 from forebay.api.codec import decode
 from forebay.api.gpu_instance import GPU_INSTANCE
@@ -152,15 +153,19 @@ class RentedClouds:
                 assert span.end is not None, record.name
                 yield record, Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
 
-    def differences(self):
-        """Lines of machines for which ledger and bill differ, with the times that decided it."""
+    def differences(self, late=0):
+        """Lines of machines that cost less or more in the ledger than on the bill, with the times that decided it.
+        Less is always told; more, where it is more than the end of the machine noticed `late` seconds late.
+        """
         theirs = {each.line.instance: each.line for each in self.rented}
         now = datetime.now(UTC)
         for record, paid in self._paid():
             status = record.status
             line = theirs.pop(status.instance_id, None)
             bill = line.dollars(now) if line is not None else Fraction(0)
-            if paid != bill:
+            noticed = line.ended + timedelta(seconds=late) if line is not None and line.ended else None
+            most = replace(line, ended=noticed).dollars(now) if noticed is not None else bill
+            if not bill <= paid <= most:
                 span = f"{line.created:%T} to {line.ended:%T}" if line is not None and line.ended else "unknown"
                 yield (
                     f"{record.name} ({status.instance_id}): ledger {float(paid):.4f} $, bill {float(bill):.4f} $,"
