@@ -150,7 +150,7 @@ class RentedClouds:
             record = decode(GPU_INSTANCE, msgspec.json.encode(each))
             span = billed(record)
             if span is not None:
-                assert span.end is not None, record.name
+                assert span.end is not None, record.metadata.name
                 yield record, Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
 
     def differences(self, late=0):
@@ -168,7 +168,7 @@ class RentedClouds:
             if not bill <= paid <= most:
                 span = f"{line.created:%T} to {line.ended:%T}" if line is not None and line.ended else "unknown"
                 yield (
-                    f"{record.name} ({status.instance_id}): ledger {float(paid):.4f} $, bill {float(bill):.4f} $,"
+                    f"{record.metadata.name} ({status.instance_id}): ledger {float(paid):.4f} $, bill {float(bill):.4f} $,"
                     f" billed {status.billed_from:%T} to {status.billed_until or status.since:%T}, in truth {span};"
                     f" listed {status.listed_at}, termination accepted {status.termination_accepted_at}, absent"
                     f" {status.absent_since}: {status.reason}"
