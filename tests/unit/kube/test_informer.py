@@ -12,6 +12,7 @@ import pytest
 
 from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import decoder_for
+from forebay.kube.frozen_gc import MANY
 from forebay.kube.informer import Informer
 from forebay.kube.pods import PENDING_GPU, PODS, PodDecoder, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
@@ -78,35 +79,59 @@ async def test_objects_are_decoded_by_the_given_decoder(server):
         assert [dict(pod.labels) for pod in informer.values()] == [{"read-by": "us"}] * 2
 
 
-async def test_the_garbage_collector_is_unfrozen_after_the_list_or_its_failure():
-    server = ModelServer()
-    server.create("a")
-    aside = []
+@pytest.fixture
+def unfrozen():
+    """All objects can be collected, those too that the test run has frozen."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
+async def test_the_garbage_collector_is_frozen_during_a_long_list_and_not_after_it_or_its_failure():
+    server = ModelServer(watch_list=False)
+    for number in range(MANY + 3):
+        server.create(f"p{number}")
+    frozen = []
 
     async def handler(request):
-        aside.append(gc.get_freeze_count() > 0)
-        if len(aside) == 1:
+        frozen.append(gc.get_freeze_count() > 0)
+        if frozen.count(True) == 1 and frozen[-1]:
             raise AnswerLost("sent, but nobody answered", request)
-        if len(aside) == 3:
+        if frozen.count(True) == 3 and frozen[-1]:
             await asyncio.sleep(1_000)
         return await server(request)
 
     assert gc.get_freeze_count() == 0
     async with informer_on(handler) as informer:
         await asyncio.sleep(0.001)
+        assert frozen[-1], "of a long list, the last page failed"
         assert gc.get_freeze_count() == 0
         await informer.wait_synced()
-        assert aside == [True, True]
+        assert frozen.count(True) == 2
         assert gc.get_freeze_count() == 0
     async with informer_on(handler):
         await asyncio.sleep(1)
         assert gc.get_freeze_count() > 0
-    assert aside == [True, True, True]
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.usefixtures("unfrozen")
+async def test_the_garbage_collector_is_left_alone_during_a_short_list():
+    server = ModelServer()
+    server.create("a")
+    gc.collect()
+    young = [[]]
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+    assert any(each is young for each in gc.get_objects(generation=0)), "it was not moved to the oldest generation"
+
+
+@pytest.mark.usefixtures("unfrozen")
 async def test_objects_frozen_by_others_stay_frozen():
     server = ModelServer()
+    for number in range(MANY):
+        server.create(f"p{number}")
     gc.freeze()
     try:
         async with informer_on(server) as informer:
