@@ -88,7 +88,7 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
     budget: BudgetKey
     since: datetime
     #: Request of all its pods together, in thousandths.
-    rate: int = 1000
+    rate: int
 
 
 class EvictionBackoff(NamedTuple):

@@ -178,6 +178,8 @@ def test_a_leftover_that_comes_back_gets_another_record_name():
     _, (second,) = found([orphan, orphan], [gone])
 
     assert second.name != first.name
+    _, (third,) = found([orphan, orphan], [gone, record(S.GONE, name=second.name)])
+    assert third.name not in {first.name, second.name}
     assert found([orphan, orphan])[1][0].name == first.name, "names are derived from the instance"
 
 
