@@ -337,7 +337,7 @@ def test_a_deployment_is_not_suspended_for_want_of_a_gate():
 
 def test_a_job_that_was_suspended_instead_of_an_eviction_is_left_alone():
     running = msgspec.structs.replace(pod(gpus=8, started=0), owner=JOB)
-    paused = PausedJob(namespace="default", job=JOB, budget=KEY, since=at(HOUR - 5), rate=1000)
+    paused = PausedJob(namespace="default", job=JOB, budget=KEY, since=at(HOUR - 5))
     assert enforced(running, gated=False, paused=[paused]).decisions == ()
 
 

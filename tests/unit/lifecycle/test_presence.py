@@ -275,7 +275,9 @@ def test_a_disk_goes_with_its_machine_and_what_could_not_be_deleted_is_tried_aga
     assert due(later, NOW + seconds(5)) == (left,)
     again = deleted(later, (), {left: "it is in use."}, NOW)
     assert again.secondary_resources[0].retry_at == NOW + seconds(10)
-    often = deleted(replace(gone, status=replace(status, secondary_resources=(replace(left, failures=99),))), (), {}, NOW)
+    often = deleted(
+        replace(gone, status=replace(status, secondary_resources=(replace(left, failures=99),))), (), {}, NOW
+    )
     assert often.secondary_resources[0].failures == 99, "what was not tried is as it was"
     tried = replace(gone, status=often)
     limited = deleted(tried, (), {often.secondary_resources[0]: "no."}, NOW)

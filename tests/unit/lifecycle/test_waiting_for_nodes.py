@@ -174,13 +174,17 @@ def test_a_wrong_number_of_gpus_names_what_to_correct(variable, where):
         (node(ready=False), "Node pool-abc registered but did not become Ready within 10m."),
         (
             node(gpus=0),
-            "Node pool-abc is Ready, but its GPUs did not become allocatable within 10m: check its driver and device "
-            "plugin.",
+            (
+                "Node pool-abc is Ready, but its GPUs did not become allocatable within 10m: check its driver and device "
+                "plugin."
+            ),
         ),
         (
             node(taints=[("node.kubernetes.io/not-ready", "", "NoSchedule")]),
-            "Node pool-abc is Ready, but taint node.kubernetes.io/not-ready was not removed within 10m: check what "
-            "removes it.",
+            (
+                "Node pool-abc is Ready, but taint node.kubernetes.io/not-ready was not removed within 10m: check what "
+                "removes it."
+            ),
         ),
         (
             node(taints=[("example.com/agent", "", "NoExecute")]),
