@@ -104,7 +104,7 @@ class Recorded(Cluster):
         self.outcomes.append(outcome(of))
         return replace(of, status=self.outcomes[-1])
 
-    def transition(self, of, reason, sentence):
+    def transition(self, of, reason, _sentence):
         self.told.append((of.metadata.name, reason))
 
 

@@ -759,10 +759,10 @@ async def test_waiting_for_a_new_list_meets_a_bug_of_the_decoder_at_once():
     def broken():
         raise ZeroDivisionError
 
+    await informer.__aenter__()
+    await informer.wait_synced()
     with pytest.raises(ZeroDivisionError):
-        async with informer:
-            await informer.wait_synced()
-            await informer.relist(broken)
+        await informer.relist(broken)
     assert informer.ended
 
 

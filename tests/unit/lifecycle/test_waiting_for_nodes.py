@@ -34,7 +34,7 @@ OFF = node("gpu-1", ready=False)
 UNKNOWN = listed(unknown=["gpu-1"])
 
 
-def booting(capabilities=None, boot_deadline="15m", held=False, **fields):
+def booting(capabilities=None, *, boot_deadline="15m", held=False, **fields):
     status = {key: value for key, value in fields.items() if key not in ("wanted", "spec", "listing")}
     made = record(S.LAUNCHED, owned=True, spec=fields.get("spec", owned_spec(boot_deadline=boot_deadline)), **status)
     there = replace(OFF, annotations={MAINTENANCE_ANNOTATION: ""}) if held else OFF
@@ -175,8 +175,8 @@ def test_a_wrong_number_of_gpus_names_what_to_correct(variable, where):
         (
             node(gpus=0),
             (
-                "Node pool-abc is Ready, but its GPUs did not become allocatable within 10m: check its driver and device "
-                "plugin."
+                "Node pool-abc is Ready, but its GPUs did not become allocatable within 10m: check its driver and "
+                "device plugin."
             ),
         ),
         (
