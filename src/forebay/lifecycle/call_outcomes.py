@@ -40,6 +40,8 @@ _REASONS: Final = {
     FailureKind.RATE_LIMITED: Reason.RATE_LIMITED,
     FailureKind.UNAVAILABLE: Reason.PROVIDER_UNAVAILABLE,
 }
+#: So many doublings exceed every limit used here; an unlimited number would overflow.
+_MOST_DOUBLINGS: Final = 16
 #: Versions that the API stores of one failure.
 _MOST_VERSIONS: Final = 64
 _TRANSIENT: Final = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE)
@@ -56,8 +58,7 @@ def termination_backoff(attempts: int) -> timedelta:
 
 
 def _doubled(first: timedelta, attempts: int, most: timedelta) -> timedelta:
-    # 16 doublings exceed every limit used here; an unlimited number would overflow.
-    return min(first * (1 << min(max(attempts - 1, 0), 16)), most)
+    return min(first * (1 << min(attempts - 1, _MOST_DOUBLINGS)), most)
 
 
 def launch_succeeded(

@@ -763,3 +763,66 @@ async def test_a_bound_pod_that_becomes_undecodable_is_replaced_by_what_can_be_r
         server.update("a", tolerations=[])
         await asyncio.sleep(1)
         assert informer.undecodable == {}
+
+
+async def test_an_informer_that_somebody_else_runs_can_be_waited_for():
+    server = ModelServer()
+    server.create("a")
+    informer = informer_on(server)
+    running = asyncio.ensure_future(informer.run())
+    await informer.wait_synced()
+    assert names(informer) == {"a"}
+    assert not informer.ended
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_waiting_for_a_new_list_meets_a_bug_of_the_decoder_at_once():
+    server = ModelServer()
+    informer = informer_on(server)
+
+    def broken():
+        raise ZeroDivisionError
+
+    await informer.__aenter__()
+    await informer.wait_synced()
+    with pytest.raises(ZeroDivisionError):
+        await informer.relist(broken)
+    assert informer.ended
+
+
+async def test_a_new_list_brings_the_objects_as_they_are_decoded_by_then_and_keeps_the_old_ones_meanwhile():
+    server = ModelServer()
+    server.create("a")
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        lists, before = informer.counters.relists, []
+        await informer.relist(lambda: before.append(names(informer)))
+        assert before == [{"a"}]
+        assert (names(informer), informer.counters.relists) == ({"a"}, lists + 1)
+
+
+@pytest.mark.parametrize(("event", "waits"), [(True, False), (False, True)], ids=["after an event", "without any"])
+async def test_a_broken_watch_is_resumed_at_once_only_if_it_had_brought_something(event, waits):
+    server, opened = ModelServer(), []
+
+    async def handler(request):
+        if "resourceVersion=" in request.url:
+            opened.append(asyncio.get_running_loop().time())
+        return await server(request)
+
+    network = Network(handler)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(2)
+        network.cut("end")
+        await asyncio.sleep(5)
+        before = len(opened)
+        if event:
+            server.create("a")
+            await asyncio.sleep(0.5)
+        cut = asyncio.get_running_loop().time()
+        network.cut("reset")
+        await asyncio.sleep(60)
+        assert (opened[before] - cut > 0) is waits
+        assert informer.counters.failures == 1

@@ -109,6 +109,10 @@ def test_deleting_the_gpuinstance_terminates_it(state):
     assert (status.state, status.reason) == (S.TERMINATING, R.DELETED)
 
 
+def test_one_that_finishes_shows_until_when_its_pod_can_take_over_the_outcome():
+    assert moved(container(S.RUNNING), InstancePhase.FINISHED).deadline == LATER + FINISHED_RETENTION
+
+
 def test_a_finished_one_is_kept_for_its_pod_to_take_over_the_outcome_but_not_for_long():
     done = container(S.FINISHED, since=LATER)
 

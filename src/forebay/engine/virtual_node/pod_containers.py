@@ -140,7 +140,7 @@ class PodContainers:
         """Marks the pod, and makes its tolerations last: no length of downtime may evict it."""
         pod = await self._read(ref)
         marks = pod_marks()["metadata"]
-        labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
+        labels, annotations = pod.metadata.labels, pod.metadata.annotations
         if not (marks["labels"].items() <= labels.items() and marks["annotations"].items() <= annotations.items()):
             patch = writes.merge_patch({"metadata": {"uid": ref.uid, **marks}})
             await self._client.patch(WHOLE_PODS, ref.name, patch, ref.namespace)
