@@ -4,11 +4,13 @@ import math
 import shlex
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 from forebay.api.parts import SecretKeyRef
 from forebay.model.containers import ContainerPort, ContainerSpec
+from forebay.model.quantities import UsdPerHour
 from forebay.model.secret_text import SecretText
 from forebay.model.sources import (
     Capabilities,
@@ -37,7 +39,7 @@ from forebay.providers.cloud_calls import CloudCalls, CloudDialect
 from forebay.providers.cloud_frame import checked, require_regions
 from forebay.providers.runpod.errors import DIALECT, InvalidOrder, PodNotFound, RefusedOrder
 from forebay.providers.runpod.log_stream import log_lines
-from forebay.providers.runpod.offers import COUNTS, NAME, dollars, gpu_id, in_stock, offers
+from forebay.providers.runpod.offers import COUNTS, NAME, gpu_id, in_stock, offers
 from forebay.providers.runpod.wire import (
     BASE,
     DATA_CENTERS,
@@ -193,9 +195,10 @@ class RunpodProvider:
 
     def _owner(self, pod: RunpodPod) -> str | None:
         """UID of the GPUInstance; None: the pod is not of this cluster."""
-        if pod.env.get(_CLUSTER) == self._cluster and _INSTANCE in pod.env:
-            return pod.env[_INSTANCE]
-        _, separator, uid = pod.name.partition(_mark(self._cluster))
+        variables = pod.variables
+        if variables.get(_CLUSTER) == self._cluster and _INSTANCE in variables:
+            return variables[_INSTANCE]
+        _, separator, uid = (pod.name or "").partition(_mark(self._cluster))
         return uid if separator and uid else None
 
     async def terminate(self, instance_id: str) -> None:
@@ -306,16 +309,23 @@ def _disk(container: ContainerSpec) -> int | None:
     return None if container.disk_gib is None else math.ceil(container.disk_gib * _GB_PER_GIB)
 
 
+def _price(cost: Decimal) -> UsdPerHour | None:
+    try:
+        return UsdPerHour(cost)
+    except ValueError:
+        return None
+
+
 def _instance(pod: RunpodPod, owner: str) -> Instance:
-    phase = _PHASES.get(pod.status)
+    phase, cost = _PHASES.get(pod.status or ""), pod.hourly_cost
     return Instance(
         id=pod.id,
         # A status of a later API: it exists, and more is not known.
         phase=phase or InstancePhase.RUNNING,
         owner=owner,
-        price=dollars(pod.cost) if pod.cost > 0 else None,
-        created=pod.created_at,
-        billed=phase is not InstancePhase.FINISHED or pod.cost > 0,
+        price=_price(cost) if cost else None,
+        created=pod.created,
+        billed=phase is not InstancePhase.FINISHED or cost is None or cost > 0,
         message="RunPod: ERROR" if phase is InstancePhase.FAILED else None,
         delivers=Delivery.CONTAINER,
     )

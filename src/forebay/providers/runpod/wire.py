@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ PODS: Final = "/v2/pods"
 GPUS: Final = "/v2/catalog/gpus"
 DATA_CENTERS: Final = "/v2/catalog/datacenters"
 REGISTRIES: Final = "/v2/registries"
+
+_T = TypeVar("_T")
 
 SECURE: Final = "SECURE"
 #: Stock level of what cannot be had now.
@@ -53,25 +55,47 @@ class RunpodRuntime(_Wire, frozen=True, kw_only=True):
 
 
 class RunpodPod(_Wire, frozen=True, kw_only=True):
+    """A pod of the account, perhaps somebody else's: only its id must be readable, so that no pod hides all others."""
+
     id: str
-    name: str
-    status: str
-    env: Mapping[str, str] = {}
-    #: US dollars an hour; 0 while it is not billed by the hour.
-    cost: Decimal = Decimal(0)
-    created_at: datetime | None = None
+    name: str | None = None
+    status: str | None = None
+    env: object = None
+    cost: object = None
+    created_at: object = None
     #: A `RunpodRuntime`, as a rule; None while it does not run.
     runtime: object = None
 
     @property
+    def variables(self) -> Mapping[str, str]:
+        """Its environment; empty where that cannot be read."""
+        return _read(self.env, dict[str, str]) or {}
+
+    @property
+    def hourly_cost(self) -> Decimal | None:
+        """US dollars an hour; 0 while it is not billed by the hour, None where that cannot be read."""
+        # Floats are read as they are written: 0.39, and not the binary number next to it.
+        cost = _read(str(self.cost) if isinstance(self.cost, float) else self.cost, Decimal)
+        return cost if cost is not None and cost.is_finite() and cost >= 0 else None
+
+    @property
+    def created(self) -> datetime | None:
+        found = _read(self.created_at, datetime)
+        return found if found is not None and found.tzinfo is not None else None
+
+    @property
     def idle(self) -> bool:
-        """Whether its GPUs do nothing. That is a hint: where it cannot be read, the pod is listed all the same."""
-        try:
-            runtime = msgspec.convert(self.runtime, RunpodRuntime | None)
-        except msgspec.ValidationError:
-            return False
+        """Whether its GPUs do nothing, as far as that can be read."""
+        runtime = _read(self.runtime, RunpodRuntime)
         gpus = (runtime.gpus if runtime is not None else None) or ()
         return bool(gpus) and all(each.util == 0 for each in gpus)
+
+
+def _read(value: object, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        return None
 
 
 class RunpodPods(_Wire, frozen=True, kw_only=True):

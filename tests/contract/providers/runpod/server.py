@@ -71,6 +71,8 @@ class RunpodCloud(ConformanceServer):
         self.cut_logs = 0
         #: How many of the next ones end there, as if there were no more to come.
         self.closed_logs = 0
+        #: Whether the stream of a pod that was stopped ends.
+        self.stopped_logs_end = True
         #: How many were opened.
         self.log_streams = 0
         #: Containers whose GPUs do nothing, because their command has ended and the shell around it waits.
@@ -115,6 +117,13 @@ class RunpodCloud(ConformanceServer):
     def exits(self, pod, code):
         """The command of the container ends."""
         self._exits(self.instances[pod], code)
+
+    def stop_pod(self, pod):
+        """Somebody stops the pod at RunPod, or RunPod does, where the balance is used up: nothing in it goes on."""
+        rented = self.instances[pod]
+        rented.enters(InstancePhase.STOPPED)
+        rented.stop_billing()
+        self._wake()
 
     def fail(self, pod):
         self._fail(self.instances[pod])
@@ -270,7 +279,8 @@ class RunpodCloud(ConformanceServer):
             first = len(rented.log)
             if cut:
                 raise AnswerCut("the connection was closed", request)
-            if closed or rented.gone_at is not None or rented.phase is InstancePhase.FINISHED:
+            stopped = rented.phase is InstancePhase.STOPPED and self.stopped_logs_end
+            if closed or stopped or rented.gone_at is not None or rented.phase is InstancePhase.FINISHED:
                 return
             await written.wait()
 

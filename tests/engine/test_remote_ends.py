@@ -1,0 +1,105 @@
+"""How a remote container ended decides what becomes of its Job: nothing that broke off counts as done."""
+
+import asyncio
+
+import pytest
+
+from tests.engine.market_world import cloud_operator
+from tests.engine.offload_world import offload
+from tests.engine.test_markets import until
+from tests.engine.test_offload import WORK, train
+from tests.net.faults import Answer, Faulty
+
+PLAIN = {key: each for key, each in WORK.items() if key != "command"}
+
+
+def terminated(far):
+    return [each["status"]["containerStatuses"][0]["state"]["terminated"] for each in far.pods("train")]
+
+
+def conditions(far):
+    return {each["type"] for pod in far.pods("train") for each in pod["status"]["conditions"]}
+
+
+@pytest.mark.parametrize("stream_ends", [True, False])
+async def test_a_container_that_is_stopped_before_its_command_has_ended_is_a_failure(stream_ends):
+    async with train(runs="10h") as far:
+        far.runpod.stopped_logs_end = stream_ends
+        (pod,) = far.runpod.instances
+        far.runpod.stop_pod(pod)
+        await until(lambda: far.ended("train") is not None, 120)
+        assert far.ended("train") == "Failed"
+        (end,) = terminated(far)
+        assert (end["exitCode"], end["reason"]) == (137, "ContainerStatusUnknown")
+        assert "has not reported an exit code" in end["message"]
+        # It may have used up its memory: a policy that ignores disruptions would start it for ever.
+        assert "DisruptionTarget" not in conditions(far)
+
+
+async def test_a_command_that_ended_before_its_container_was_stopped_keeps_its_exit_code_however_late_it_is_read():
+    unreadable = True
+
+    def no_logs(request):
+        return Answer(503) if unreadable and "/logs" in request.url else None
+
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="10h")
+            await until(lambda: far.phase("train") == "Running")
+        (pod,) = far.runpod.instances
+        far.runpod.exits(pod, 3)
+        far.runpod.stop_pod(pod)
+        async with cloud_operator(far.cloud, "b", wrap=lambda transport: Faulty(transport, no_logs)):
+            await until(lambda: "Finished" in far.world.states().values())
+            await asyncio.sleep(5)
+            assert far.ended("train") is None, "nobody knows yet"
+            unreadable = False
+            await until(lambda: far.ended("train") is not None)
+            assert far.ended("train") == "Failed"
+            assert [each["exitCode"] for each in terminated(far)] == [3]
+            await until(lambda: far.is_idle)
+
+
+async def test_a_container_without_a_command_that_is_stopped_counts_as_done():
+    async with train(runs="10h", pod={"containers": [PLAIN]}) as far:
+        (pod,) = far.runpod.instances
+        far.runpod.stop_pod(pod)
+        await until(lambda: far.ended("train") is not None)
+        assert far.ended("train") == "Complete"
+
+
+async def test_the_log_of_a_container_that_was_terminated_is_not_asked_for_again():
+    async with train(runs="10h") as far:
+        asked = []
+        answer = far.runpod.answer
+
+        async def counted(request):
+            if "/logs" in request.url or "/pods/" in request.url:
+                asked.append(request.method)
+            return await answer(request)
+
+        far.runpod.answer = counted
+        far.delete_job("train")
+        await until(lambda: far.is_idle and not far.pods())
+        before = len(asked)
+        await asyncio.sleep(3600)
+        assert len(asked) == before
+
+
+async def test_pods_of_others_that_cannot_be_read_hide_none_of_ours():
+    async with train(runs="60s") as far:
+        other = far.runpod.create(name="by hand")
+        odd = {"cost": "NaN", "env": None, "createdAt": "yesterday", "name": None, "status": "REBOOTING", "runtime": 7}
+        shown = far.runpod._shown
+        far.runpod._shown = lambda rented: {**shown(rented), **(odd if rented.id == other else {})}
+        await until(lambda: far.ended("train") == "Complete")
+        await until(lambda: set(far.world.states().values()) == {"Gone"})
+        assert far.runpod.running == {other}
+        assert far.world.events("ProviderUnavailable") == []
+        # By the specification RunPod would not have said that.
+        assert far.runpod.violations
+        far.runpod.violations.clear()
+        far.runpod._shown = shown
+        del far.runpod.instances[other]
