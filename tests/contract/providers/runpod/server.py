@@ -129,6 +129,11 @@ class RunpodCloud(ConformanceServer):
         self._fail(self.instances[pod])
         self._wake()
 
+    def _end(self, rented):
+        # Its log streams end with it.
+        super()._end(rented)
+        self._wake()
+
     def _wake(self):
         self._written.set()
         self._written = asyncio.Event()
