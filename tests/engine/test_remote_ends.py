@@ -96,3 +96,36 @@ async def test_pods_of_others_that_cannot_be_read_hide_none_of_ours():
         far.runpod.violations.clear()
         far.runpod._shown = shown
         del far.runpod.instances[other]
+
+
+async def test_a_log_that_went_dead_without_a_word_is_opened_again_once_its_container_idles():
+    async with train(runs="10h") as far:
+        await asyncio.sleep(60)
+        far.runpod.lose_logs()
+        (pod,) = far.runpod.instances
+        far.runpod.exits(pod, 0)
+        await until(lambda: far.ended("train") == "Complete", 420)
+
+
+async def test_where_runpod_does_not_tell_what_idles_a_dead_log_costs_an_hour_at_most():
+    async with train(runs="10h") as far:
+        await asyncio.sleep(60)
+        far.runpod.lose_logs()
+        (pod,) = far.runpod.instances
+        far.runpod.exits(pod, 0)
+        far.runpod.idle.clear()
+        await until(lambda: far.ended("train") == "Complete", 3700)
+
+
+async def test_of_many_logs_that_are_closed_at_once_those_of_idle_containers_are_opened_first():
+    async with offload() as far:
+        far.pool(limits={"maxNodes": 60, "maxHourlyCost": "1000"})
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="10h", parallelism=60, completions=60)
+            await until(lambda: [each["status"]["phase"] for each in far.pods("train")] == ["Running"] * 60, 3600)
+            await until(lambda: far.runpod.log_streams >= 60, 3600)
+            await asyncio.sleep(120)
+            far.runpod.close_logs()
+            far.runpod.exits(sorted(far.runpod.instances)[-1], 0)
+            await until(lambda: far.the_job("train")["status"].get("succeeded") == 1, 20)

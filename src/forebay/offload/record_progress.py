@@ -26,6 +26,8 @@ class ReportedExit(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     restarts: int = 0
     last_exit_code: int | None = None
+    #: When the last restarts, at most two, were reported by the provider's clock; fewer where it did not say.
+    restarted: tuple[datetime, ...] = ()
     #: The container has ended, and its log was read to the end: nothing more will be reported.
     whole: bool = False
 

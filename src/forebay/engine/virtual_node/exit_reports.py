@@ -6,7 +6,7 @@ in memory only. The next leader reads the logs from their beginning, and finds t
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from datetime import datetime
 from typing import Final
 
@@ -41,7 +41,7 @@ class ExitReports:
         tails: LogTails | None = None,
     ) -> None:
         self._provider_of = provider_of
-        self._tails = tails or LogTails()
+        self._tails = tails or LogTails(clock)
         self._clock = clock
         self._changed = changed
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -119,16 +119,27 @@ class ExitReports:
     async def _lines(self, provider: RunsContainers, instance_id: str, pod: str) -> AsyncGenerator[LogLine, None]:
         """The lines of one log, which are kept as well. Few of them are opened at the same time."""
         tells_idle = provider if isinstance(provider, TellsIdleContainers) else None
-        opening = await self._opening.place(
-            lambda: tells_idle is not None and instance_id in tells_idle.idle_containers()
-        )
+
+        async def place() -> ExitStack:
+            return await self._opening.place(
+                lambda: tells_idle is not None and instance_id in tells_idle.idle_containers()
+            )
+
+        opening, follows = await place(), False
 
         def opened() -> None:
+            nonlocal follows
             opening.close()
-            self._tails.begin(pod)
+            if not follows:
+                self._tails.begin(pod)
+            follows = True
+
+        async def turn() -> None:
+            nonlocal opening
+            opening = await place()
 
         try:
-            async for line in provider.logs(instance_id, follow=True, opened=opened):
+            async for line in provider.logs(instance_id, follow=True, opened=opened, turn=turn):
                 self._tails.add(pod, line)
                 yield line
         finally:
@@ -147,5 +158,6 @@ def _is_followed(record: GPUInstance, known: ReportedExit | None) -> bool:
 
 def _with_report(found: ReportedExit, report: ExitReport, line: LogLine, clock: Callable[[], datetime]) -> ReportedExit:
     if report.restarts:
-        return replace(found, restarts=found.restarts + 1, last_exit_code=report.exit_code)
+        times = () if line.at is None else (*found.restarted[-1:], line.at)
+        return replace(found, restarts=found.restarts + 1, last_exit_code=report.exit_code, restarted=times)
     return replace(found, exit_code=report.exit_code, at=line.at or clock())

@@ -90,7 +90,7 @@ class RemoteWork:
         self._still_leader = still_leader
         self._clock = clock
         self._jobs: Informer[Job] = Informer(client.transport, server, JOBS, wake=views.wake)
-        self._tails = LogTails()
+        self._tails = LogTails(clock)
         self._reports = ExitReports(self._provider_of, clock, self._changed_now, self._tails)
         logs = RemoteLogs(views, self._provider_of, self._tails, lambda: self._reports.reports)
         self._keeper = VirtualNodeKeeper(client, identity, still_leader, clock, self._endpoint)

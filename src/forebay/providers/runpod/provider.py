@@ -2,8 +2,8 @@
 
 import math
 import shlex
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -38,7 +38,7 @@ from forebay.providers.base import (
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
 from forebay.providers.cloud_frame import checked, require_regions
 from forebay.providers.runpod.errors import DIALECT, InvalidOrder, PodNotFound, RefusedOrder
-from forebay.providers.runpod.log_stream import log_lines
+from forebay.providers.runpod.log_stream import Following, log_lines
 from forebay.providers.runpod.offers import COUNTS, NAME, gpu_id, in_stock, offers
 from forebay.providers.runpod.wire import (
     BASE,
@@ -97,6 +97,9 @@ _PHASES: Final = {
     "ERROR": InstancePhase.FAILED,
 }
 _TERMINATED: Final = "TERMINATED"
+_ENDED: Final = frozenset({"EXITED", "ERROR", _TERMINATED})
+#: A listing that was asked for since then tells whether a log has ended: log streams pause for at least so long.
+_RECENT: Final = timedelta(seconds=5)
 #: Ports that RunPod's proxy serves by HTTP where a pod does not say; as its users know it.
 _HTTP_PORTS: Final = frozenset({80, 443, 3000, 5000, 8000, 8080, 8888, 9000})
 #: A GiB is so many GB.
@@ -126,6 +129,9 @@ class RunpodProvider:
         self._created: dict[str, datetime] = {}
         #: Pods whose GPUs did nothing when they were last listed.
         self._idle: frozenset[str] = frozenset()
+        #: When pods were last asked for, and the status of each by the answer.
+        self._listed = datetime.min.replace(tzinfo=UTC)
+        self._statuses: Mapping[str, str | None] = {}
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -172,7 +178,9 @@ class RunpodProvider:
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
+        asked = self._clock()
         listed = (await self._read(PODS, RunpodPods)).pods
+        self._listed, self._statuses = asked, {each.id: each.status for each in listed}
         own = tuple(
             _instance(each, owner)
             for each in listed
@@ -233,8 +241,24 @@ class RunpodProvider:
         since: datetime | None = None,
         tail: int | None = None,
         opened: Callable[[], None] | None = None,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[LogLine]:
-        return log_lines(self._calls, instance_id, follow=follow, since=since, tail=tail, opened=opened)
+        following = Following(
+            has_ended=lambda: self._has_ended(instance_id), is_idle=lambda: instance_id in self._idle, turn=turn
+        )
+        return log_lines(
+            self._calls, instance_id, following=following if follow else None, since=since, tail=tail, opened=opened
+        )
+
+    async def _has_ended(self, instance_id: str) -> bool:
+        """Whether the pod has ended: by a listing of the last seconds, without a request, where there was one."""
+        status = self._statuses.get(instance_id) if self._clock() < self._listed + _RECENT else None
+        if status is None:
+            try:
+                status = (await self._calls.get(f"{PODS}/{quote(instance_id, safe='')}", RunpodPod)).status
+            except PodNotFound:
+                return True
+        return status in _ENDED
 
     async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}

@@ -77,6 +77,8 @@ class RunpodCloud(ConformanceServer):
         self.log_streams = 0
         #: Containers whose GPUs do nothing, because their command has ended and the shell around it waits.
         self.idle = set()
+        #: How often all open streams were closed, and how often they went dead.
+        self._closings = self._deaths = 0
         self._registry_numbers = itertools.count(1)
         self._written = asyncio.Event()
 
@@ -124,6 +126,15 @@ class RunpodCloud(ConformanceServer):
         rented.enters(InstancePhase.STOPPED)
         rented.stop_billing()
         self._wake()
+
+    def close_logs(self):
+        """Closes all streams that are open."""
+        self._closings += 1
+        self._wake()
+
+    def lose_logs(self):
+        """All streams that are open go dead: nothing more comes of them, and nobody is told."""
+        self._deaths += 1
 
     def fail(self, pod):
         self._fail(self.instances[pod])
@@ -274,7 +285,12 @@ class RunpodCloud(ConformanceServer):
             first = max(len(rented.log) - int(query.get("tail", 100)), 0)
         cut, self.cut_logs = self.cut_logs > 0, max(self.cut_logs - 1, 0)
         closed, self.closed_logs = self.closed_logs > 0, max(self.closed_logs - 1, 0)
+        closings, deaths = self._closings, self._deaths
         while True:
+            if deaths != self._deaths:
+                await asyncio.Event().wait()
+            if closings != self._closings:
+                return
             written = self._written
             for number in range(first, len(rented.log)):
                 line = rented.log[number]
