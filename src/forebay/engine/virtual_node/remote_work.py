@@ -97,7 +97,7 @@ class RemoteWork:
         opened = self._keeper.wake
         self._port = None if port_server is None else LogPort(client, logs, port_server, clock, opened)
         self._statuses = RemotePods(client, clock)
-        self._job_marks = JobMarks(client, views, self._job_of)
+        self._job_marks = JobMarks(client, views, self._job_of, clock)
         self._read: dict[str, _Read] = {}
         #: When pods that could not be read are tried again, by the clock of the event loop.
         self._failed: dict[str, float] = {}
