@@ -1,6 +1,7 @@
 """A pod's log: Server-Sent Events, of which the stream never ends by itself while the pod runs."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -59,16 +60,17 @@ async def log_lines(
     else:
         query["tail"] = str(MOST_LINES if tail is None else min(tail, MOST_LINES))
     patience = _Patience(following.is_idle) if following is not None else None
-    last: str | None = None
+    seen = _Cursor()
     if since is not None and tail is not None:
         # RunPod ignores `tail` beside `since`.
-        written = [each async for each in _opened(calls, pod, query, None, quiet=_QUIET, opened=opened)]
+        written = [each async for each in _opened(calls, pod, query, quiet=_QUIET, opened=opened)]
+        for each in written:
+            seen.passes(each)
         for each in written[len(written) - min(tail, len(written)) :]:
             yield each.line
-        last = written[-1].id if written else None
     else:
-        async for each in _opened(calls, pod, query, None, quiet=patience or _QUIET, opened=opened):
-            last = each.id or last
+        async for each in _opened(calls, pod, query, quiet=patience or _QUIET, opened=opened):
+            seen.passes(each)
             yield each.line
     if following is None or patience is None:
         return
@@ -81,12 +83,37 @@ async def log_lines(
             await following.turn()
         pause = min(pause * 2, _LONGEST_PAUSE)
         patience.grow()
-        async for each in _opened(calls, pod, query, last, quiet=patience, opened=opened):
-            pause = _PAUSE
-            patience.renew()
-            if each.id != last:
+        seen.begin_again()
+        async for each in _opened(calls, pod, query, seen.last, quiet=patience, opened=opened):
+            if seen.passes(each):
+                pause = _PAUSE
+                patience.renew()
                 yield each.line
-            last = each.id or last
+
+
+class _Cursor:
+    """How far a log was read. Ids are times: lines of one second may share theirs, and some come again."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+        self._texts: Counter[str] = Counter()
+        self._again: Counter[str] = Counter()
+        self._resumed_at: str | None = None
+
+    def begin_again(self) -> None:
+        """The log is read on from the last id."""
+        self._resumed_at, self._again = self.last, Counter(self._texts)
+
+    def passes(self, event: _Event) -> bool:
+        """Whether the line is new."""
+        text = event.line.text
+        if event.id and event.id == self._resumed_at and self._again[text]:
+            self._again[text] -= 1
+            return False
+        if event.id and event.id != self.last:
+            self.last, self._texts = event.id, Counter()
+        self._texts[text] += 1
+        return True
 
 
 class _Patience:
@@ -110,7 +137,7 @@ async def _opened(
     calls: CloudCalls,
     pod: str,
     query: dict[str, str],
-    last: str | None,
+    last: str | None = None,
     *,
     quiet: float | Callable[[float], bool],
     opened: Callable[[], None] | None = None,

@@ -365,6 +365,21 @@ class TestLogs:
             harness.world.write(made.id, "meanwhile")
             assert await following == ["started", "meanwhile"]
 
+    async def test_lines_of_the_second_in_which_it_was_closed_are_neither_lost_nor_repeated(self):
+        async with RunpodHarness().open() as harness:
+            harness.world.coarse_ids = True
+            made = await launched(harness, replace(CONTAINER, env={RUN_TIME: "60s"}))
+            await asyncio.sleep(1)
+            following = asyncio.ensure_future(self.lines(harness, made.id, follow=True))
+            await asyncio.sleep(1)
+            harness.world.write(made.id, "same")
+            await asyncio.sleep(0.01)
+            harness.world.close_logs()
+            await asyncio.sleep(0.01)
+            for text in ("same", "other"):
+                harness.world.write(made.id, text)
+            assert await following == ["started", "same", "same", "other"]
+
     async def test_there_is_no_log_of_a_pod_that_is_gone(self):
         async with RunpodHarness().open() as harness:
             with pytest.raises(InstanceGone):
