@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance
-from forebay.api.names import VIRTUAL_NODE
+from forebay.api.names import REMOTE_PORTS_ANNOTATION, VIRTUAL_NODE
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.model.workloads import Pod
@@ -83,7 +83,10 @@ class RemoteLogs:
         if record is None or record.status is None or record.status.instance_id is None:
             return f"{said} kubectl logs works."
         where = f"container {record.status.instance_id} at {record.spec.provider}"
-        return f"{said} kubectl logs works; for a shell, use the provider's own SSH access to {where}."
+        return (
+            f"{said} kubectl logs works; for a shell, use the provider's own SSH access to {where}, which a Job with "
+            f"port 22 in {REMOTE_PORTS_ANNOTATION} has where its image serves SSH."
+        )
 
     def _pod(self, namespace: str, name: str) -> Pod:
         found = self._views.pods.get((namespace, name))

@@ -16,6 +16,7 @@ REGISTRIES: Final = "/v2/registries"
 _T = TypeVar("_T")
 
 SECURE: Final = "SECURE"
+COMMUNITY: Final = "COMMUNITY"
 #: Stock level of what cannot be had now.
 NONE: Final = "NONE"
 
@@ -43,6 +44,8 @@ class RunpodOrder(_Wire, frozen=True, kw_only=True):
     disk: int | None = None
     registry: str | None = None
     template_id: str | None = None
+    #: Whether the account's SSH keys are put into the container, for images that serve SSH.
+    start_ssh: bool = False
 
 
 class RunpodGpuUse(_Wire, frozen=True, kw_only=True):
@@ -128,6 +131,7 @@ class RunpodGpuType(_Wire, frozen=True, kw_only=True):
     #: GB of memory.
     memory: int
     secure: bool
+    community: bool = False
     price: RunpodPrice
     max_count: RunpodMaxCount
     #: None where the catalogue does not tell.

@@ -37,22 +37,30 @@ _TITLES = {400: "Bad Request", 401: "Unauthorized", 402: "Payment Required", 403
 _NO_STOCK = "There are no longer any instances available with the requested specifications."
 
 
-def gpu(gpu_id, *, price, memory, counts=(1, 2, 4, 8), places=("US-TX-3",), **fields):
-    """Skus of one GPU type: one for each number of GPUs in each data center."""
+def gpu(gpu_id, *, price, memory, counts=range(1, 9), places=("US-TX-3",), community=None, **fields):
+    """Skus of one GPU type: one for each number of GPUs in each data center, and in the `community` cloud at its price.
+
+    The zone of a sku is the number of GPUs, with a `c` in the community cloud.
+    """
+    found = [(count, place, str(count), price) for count in counts for place in places]
+    found += [(count, "EU-HOME", f"{count}c", community) for count in counts if community is not None]
     return [
         Sku(
             instance_type=gpu_id,
             gpus=count,
-            hourly_price=f"{float(price) * count:.2f}",
+            hourly_price=f"{float(each) * count:.2f}",
             gpu_memory_gib=memory,
             region=place,
-            zone=str(count),
+            zone=zone,
             delivers=Delivery.CONTAINER,
             **{"boot": 0.05, "shutdown": 0, "minimum": 0, **fields},
         )
-        for count in counts
-        for place in places
+        for count, place, zone, each in found
     ]
+
+
+def _zone(count, cloud):
+    return f"{count}c" if cloud == "COMMUNITY" else str(count)
 
 
 class RunpodCloud(ConformanceServer):
@@ -157,12 +165,12 @@ class RunpodCloud(ConformanceServer):
         return self._shown(self._create(call.body, call.copies))
 
     def _create(self, order, copies):
-        count = order["gpu"].get("count", 1)
+        zone = _zone(order["gpu"].get("count", 1), order.get("cloud"))
         wanted = order.get("dataCenterIds") or [sku.region for sku in self._skus.values()]
         keys = [
             key
             for place in dict.fromkeys(wanted)
-            if (key := self.key_of(order["gpu"]["id"], place, zone=str(count))) is not None
+            if (key := self.key_of(order["gpu"]["id"], place, zone=zone)) is not None
         ]
         if not keys:
             raise Refused(self.refusal(400, f"gpu.id {order['gpu']['id']} is not offered like that"))
@@ -210,19 +218,22 @@ class RunpodCloud(ConformanceServer):
         return rented
 
     def on_list_gpus(self, call):
-        count = str(call.query.get("count", 1))
+        zone = _zone(call.query.get("count", 1), call.query.get("cloud"))
         found = {}
         for key, sku in self._skus.items():
             found.setdefault(sku.instance_type, []).append((key, sku))
-        return {"gpus": [self._gpu_type(name, skus, count) for name, skus in found.items()]}
+        return {"gpus": [self._gpu_type(name, skus, zone) for name, skus in found.items()]}
 
-    def _gpu_type(self, name, skus, count):
+    def _gpu_type(self, name, skus, zone):
         places = [
             {"id": sku.region, "name": sku.region, "availability": "NONE" if self._stock[key] == 0 else "HIGH"}
             for key, sku in skus
-            if sku.zone == count
+            if sku.zone == zone
         ]
-        price = next(float(sku.hourly_price) / sku.gpus for _, sku in skus)
+        secure = [sku for _, sku in skus if not sku.zone.endswith("c")]
+        community = [sku for _, sku in skus if sku.zone.endswith("c")]
+        prices = [round(float(some[0].hourly_price) / some[0].gpus, 4) if some else 0.0 for some in (secure, community)]
+        most = [max((sku.gpus for sku in some), default=0) for some in (secure, community)]
         available = any(each["availability"] != "NONE" for each in places)
         return {
             "id": name,
@@ -230,10 +241,10 @@ class RunpodCloud(ConformanceServer):
             "pool": None,
             "manufacturer": "AMD" if name.startswith("AMD") else "NVIDIA",
             "memory": skus[0][1].gpu_memory_gib,
-            "secure": True,
-            "community": False,
-            "price": {"secure": round(price, 4), "community": 0.0},
-            "maxCount": {"secure": max(sku.gpus for _, sku in skus), "community": 0},
+            "secure": bool(secure),
+            "community": bool(community),
+            "price": {"secure": prices[0], "community": prices[1]},
+            "maxCount": {"secure": most[0], "community": most[1]},
             "availability": "HIGH" if available else "NONE",
             **({"dataCenters": places} if available else {}),
         }
@@ -345,7 +356,7 @@ def trial():
     fields = {"boot": 10, "places": ("US-TX-3", "EU-RO-1")}
     return RunpodCloud(
         [
-            *gpu("NVIDIA GeForce RTX 4090", price="0.44", memory=24, **fields),
+            *gpu("NVIDIA GeForce RTX 4090", price="0.44", memory=24, community="0.31", **fields),
             *gpu("NVIDIA A40", price="0.39", memory=48, **fields),
             *gpu("NVIDIA H100 80GB HBM3", price="2.69", memory=80, **fields),
         ],

@@ -42,7 +42,7 @@ async def phase_of(harness, pod):
 async def test_offers_are_the_catalogue_with_prices_per_container():
     async with RunpodHarness().open() as harness:
         offers = {each.instance_type: each for each in await harness.provider.offers()}
-        assert set(offers) == {RTX, f"2x {RTX}", f"4x {RTX}", f"8x {RTX}", A40, f"2x {A40}", AMD}
+        assert set(offers) == {RTX, *(f"{count}x {RTX}" for count in range(2, 9)), A40, f"2x {A40}", AMD}
         four = offers[f"4x {RTX}"]
         assert (four.price, four.gpu_count, four.gpu_memory_gib) == (UsdPerHour("1.76"), 4, 24)
         assert (four.gpu_type, four.gpu_resource, four.delivers) == ("RTX4090", "nvidia.com/gpu", Delivery.CONTAINER)
