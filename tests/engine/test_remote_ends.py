@@ -129,3 +129,24 @@ async def test_of_many_logs_that_are_closed_at_once_those_of_idle_containers_are
             far.runpod.close_logs()
             far.runpod.exits(sorted(far.runpod.instances)[-1], 0)
             await until(lambda: far.the_job("train")["status"].get("succeeded") == 1, 20)
+
+
+async def test_listings_that_leave_containers_out_for_a_while_lose_none_of_them():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="10h", parallelism=6, completions=6)
+            await until(lambda: [each["status"]["phase"] for each in far.pods("train")] == ["Running"] * 6)
+            await asyncio.sleep(10)
+            far.runpod.unlisted |= set(far.runpod.instances)
+            await asyncio.sleep(120)
+            assert [each["status"]["phase"] for each in far.pods("train")] == ["Running"] * 6
+            # One that has ended meanwhile is known by its log.
+            first = sorted(far.runpod.instances)[0]
+            far.runpod.exits(first, 0)
+            await until(lambda: far.the_job("train")["status"].get("succeeded") == 1)
+            far.runpod.unlisted.clear()
+            far.runpod.vanish(sorted(far.runpod.instances)[1])
+            await until(lambda: far.the_job("train")["status"].get("failed", 0) >= 1)
+        assert len(far.runpod.instances) == 6

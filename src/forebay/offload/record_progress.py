@@ -82,9 +82,7 @@ def container_of_pod(records: Iterable[GPUInstance]) -> GPUInstance | None:
     return next(filter(did_anything, in_order), in_order[-1] if in_order else None)
 
 
-def _with_end(
-    shown: RemoteContainer, record: GPUInstance, told: ReportedExit, *, has_command: bool
-) -> RemoteContainer:
+def _with_end(shown: RemoteContainer, record: GPUInstance, told: ReportedExit, *, has_command: bool) -> RemoteContainer:
     finished = _entered(record, InstanceState.FINISHED)
     if finished is not None:
         if finished.reason == Reason.CONTAINER_FINISHED:

@@ -53,9 +53,7 @@ class LogTails:
             return None
         return found.following(tail)
 
-    def so_far(
-        self, pod: str, *, tail: int | None, since: datetime | None, ended: bool
-    ) -> tuple[LogLine, ...] | None:
+    def so_far(self, pod: str, *, tail: int | None, since: datetime | None, ended: bool) -> tuple[LogLine, ...] | None:
         """All lines that are kept of a log that is followed, or was until its command had `ended`; None where it is not
         followed, or lines are missing that are asked for.
         """

@@ -106,9 +106,7 @@ class PodContainers:
         extra = tuple(ContainerPort(port=each.port, protocol=each.protocol, exactly=True) for each in recorded)
         template = record.spec.container.template if record.spec.container is not None else None
         marked = {each.port for each in extra}
-        ports = tuple(
-            dict.fromkeys((*(each for each in found.container.ports if each.port not in marked), *extra))
-        )
+        ports = tuple(dict.fromkeys((*(each for each in found.container.ports if each.port not in marked), *extra)))
         return replace(found.container, ports=ports, template=template)
 
     async def _held(self, namespace: str, holder: Holder) -> Mapping[str, bytes] | None:

@@ -1,6 +1,7 @@
 """`Provider` over RunPod's REST API v2."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -81,6 +82,8 @@ CAPABILITIES: Final = Capabilities(
 
 _TERMINATED: Final = "TERMINATED"
 _ENDED: Final = frozenset({"EXITED", "ERROR", _TERMINATED})
+#: Pods that are missing from a listing and asked for one by one.
+_MOST_DOUBTED: Final = 3
 #: A listing that was asked for since then tells whether a log has ended: log streams pause for at least so long.
 _RECENT: Final = timedelta(seconds=5)
 
@@ -111,6 +114,9 @@ class RunpodProvider:
         #: When pods were last asked for, and the status of each by the answer.
         self._listed = datetime.min.replace(tzinfo=UTC)
         self._statuses: Mapping[str, str | None] = {}
+        #: Pods of this cluster in the last listing, and those that were deleted since.
+        self._own: frozenset[str] = frozenset()
+        self._deleted: set[str] = set()
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -159,6 +165,7 @@ class RunpodProvider:
         """All pods of this cluster: one answer has the whole account."""
         asked = self._clock()
         listed = (await self._read(PODS, RunpodPods)).pods
+        await self._doubt({each.id for each in listed})
         self._listed, self._statuses = asked, {each.id: each.status for each in listed}
         own = tuple(
             instance_of(each, owner)
@@ -167,8 +174,23 @@ class RunpodProvider:
         )
         for each in own:
             self._created.pop(each.id, None)
+        self._own = frozenset(each.id for each in own)
+        self._deleted &= self._own
         self._idle = frozenset(each.id for each in listed if each.idle)
         return Found(instances=own)
+
+    async def _doubt(self, listed: AbstractSet[str]) -> None:
+        """Raises `Unavailable` where pods are missing that were not deleted, and one of them exists all the same: their
+        Jobs would fail, and run again.
+        """
+        missing = self._own - listed - self._deleted
+        for each in sorted(missing)[:_MOST_DOUBTED]:
+            try:
+                status = (await self._calls.get(f"{PODS}/{quote(each, safe='')}", RunpodPod)).status
+            except PodNotFound:
+                continue
+            if status != _TERMINATED:
+                raise Unavailable(f"RunPod's listing lacks pod {each}, which exists: it is not complete.")
 
     def idle_containers(self) -> Collection[str]:
         return self._idle
@@ -182,6 +204,7 @@ class RunpodProvider:
 
     async def terminate(self, instance_id: str) -> None:
         path = f"{PODS}/{quote(instance_id, safe='')}"
+        self._deleted.add(instance_id)
         try:
             try:
                 await self._calls.delete(path)

@@ -87,6 +87,8 @@ class RunpodCloud(ConformanceServer):
         self.log_streams = 0
         #: Containers whose GPUs do nothing, because their command has ended and the shell around it waits.
         self.idle = set()
+        #: Pods that listings leave out although they exist.
+        self.unlisted = set()
         #: How often all open streams were closed, and how often they went dead.
         self._closings = self._deaths = 0
         self._registry_numbers = itertools.count(1)
@@ -199,7 +201,7 @@ class RunpodCloud(ConformanceServer):
         self._wake()
 
     def on_list_pods(self, _call):
-        return {"pods": [self._shown(each) for each in self.listed()]}
+        return {"pods": [self._shown(each) for each in self.listed() if each.id not in self.unlisted]}
 
     def on_get_pod(self, call):
         return self._shown(self._found(call.parameters["id"]))
