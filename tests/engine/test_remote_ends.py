@@ -1,13 +1,15 @@
 """How a remote container ended decides what becomes of its Job: nothing that broke off counts as done."""
 
 import asyncio
+import itertools
+from datetime import timedelta
 
 import pytest
 
 from tests.engine.market_world import cloud_operator
-from tests.engine.offload_world import offload
+from tests.engine.offload_world import A40, RTX, offload
 from tests.engine.test_markets import until
-from tests.engine.test_offload import WORK, train
+from tests.engine.test_offload import WORK, settled, train
 from tests.net.faults import Answer, Faulty
 
 PLAIN = {key: each for key, each in WORK.items() if key != "command"}
@@ -150,3 +152,41 @@ async def test_listings_that_leave_containers_out_for_a_while_lose_none_of_them(
             far.runpod.vanish(sorted(far.runpod.instances)[1])
             await until(lambda: far.the_job("train")["status"].get("failed", 0) >= 1)
         assert len(far.runpod.instances) == 6
+
+
+@pytest.mark.parametrize("seconds", [-3600, -30, 30, 3600])
+async def test_a_wrong_clock_at_runpod_changes_no_bill(seconds):
+    async with offload() as far:
+        far.pool()
+        shown = far.runpod._shown
+
+        def skewed(rented):
+            created = rented.line.created + timedelta(seconds=seconds)
+            return {**shown(rented), "createdAt": created.isoformat()}
+
+        far.runpod._shown = skewed
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="90s")
+            await until(lambda: far.ended("train") == "Complete")
+            await until(lambda: far.is_idle)
+        assert settled(far)
+
+
+async def test_a_gpu_type_that_cannot_be_read_hides_none_of_the_others():
+    async with offload() as far:
+        far.pool()
+        shown, odd = far.runpod._gpu_type, itertools.cycle(["NaN", 1e300, -1, None, "free"])
+
+        def garbled(name, skus, zone):
+            found = shown(name, skus, zone)
+            return {**found, "price": {"secure": next(odd), "community": "NaN"}} if name == A40 else found
+
+        far.runpod._gpu_type = garbled
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train")
+            await until(lambda: far.ended("train") == "Complete")
+            assert [each["gpu"]["id"] for each in far.runpod.orders.values()] == [RTX]
+            assert far.runpod.violations
+            far.runpod.violations.clear()

@@ -7,7 +7,6 @@ from typing import Final
 from forebay.model.gpu_models import Vendor, gpu_model
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import AMPLE, Delivery, Offer
-from forebay.providers.base import Unavailable
 from forebay.providers.runpod.wire import COMMUNITY, NONE, SECURE, RunpodGpuType
 
 NAME: Final = "runpod"
@@ -28,22 +27,23 @@ def offers(count: int, gpus: Iterable[RunpodGpuType], regions: frozenset[str]) -
         if vendor is None:
             continue
         for number in range(fewest, count + 1):
-            yield from _secure(each, number, vendor, regions)
-            if not regions and each.community and each.price.community > 0 and number <= each.max_count.community:
-                yield _offer(each, number, vendor, each.price.community, zone=COMMUNITY)
+            for price, region, zone in _places(each, number, regions):
+                if (dollars := hourly_price(price * number)) is not None:
+                    yield _offer(each, number, vendor, dollars, region, zone)
 
 
-def _secure(gpu: RunpodGpuType, count: int, vendor: Vendor, regions: frozenset[str]) -> Iterator[Offer]:
-    price = gpu.price.secure
-    if not gpu.secure or price <= 0 or count > gpu.max_count.secure:
-        return
-    if not regions:
-        if gpu.availability != NONE:
-            yield _offer(gpu, count, vendor, price)
-        return
-    for place in gpu.data_centers:
-        if place.id in regions and place.availability != NONE:
-            yield _offer(gpu, count, vendor, price, region=place.id)
+def _places(
+    gpu: RunpodGpuType, count: int, regions: frozenset[str]
+) -> Iterator[tuple[Decimal, str | None, str | None]]:
+    """Price of one GPU, region and zone of each place where so many of them may be had."""
+    if gpu.secure and count <= gpu.max_count.secure:
+        if not regions and gpu.availability != NONE:
+            yield gpu.price.secure, None, None
+        for place in gpu.data_centers:
+            if place.id in regions and place.availability != NONE:
+                yield gpu.price.secure, place.id, None
+    if not regions and gpu.community and count <= gpu.max_count.community:
+        yield gpu.price.community, None, COMMUNITY
 
 
 def cloud_of(offer: Offer) -> str:
@@ -68,20 +68,16 @@ def gpu_id(offer: Offer) -> str:
     return offer.instance_type.removeprefix(f"{offer.gpu_count}x ")
 
 
-def dollars(amount: Decimal) -> UsdPerHour:
+def hourly_price(amount: Decimal) -> UsdPerHour | None:
+    """The price; None where the amount is none."""
     try:
-        return UsdPerHour(amount)
-    except ValueError as error:
-        raise Unavailable(f"RunPod lists a price that cannot be read: {error}.") from None
+        return UsdPerHour(amount) if amount.is_finite() and amount > 0 else None
+    except ValueError:
+        return None
 
 
 def _offer(  # noqa: PLR0917 (what an offer is made of)
-    gpu: RunpodGpuType,
-    count: int,
-    vendor: Vendor,
-    price: Decimal,
-    region: str | None = None,
-    zone: str | None = None,
+    gpu: RunpodGpuType, count: int, vendor: Vendor, price: UsdPerHour, region: str | None, zone: str | None
 ) -> Offer:
     model = gpu_model(gpu.name) or gpu_model(gpu.id)
     return Offer(
@@ -93,7 +89,7 @@ def _offer(  # noqa: PLR0917 (what an offer is made of)
         gpu_count=count,
         gpu_resource=vendor.resource,
         gpu_memory_gib=gpu.memory,
-        price=dollars(price * count),
+        price=price,
         # How many CPUs and how much memory come with a GPU differs from host to host, and is not told.
         allocatable=Resources(
             {"cpu": AMPLE, "memory": AMPLE, "ephemeral-storage": AMPLE, "pods": 1, vendor.resource: count}

@@ -2,14 +2,12 @@
 
 import math
 import shlex
-from decimal import Decimal
 from typing import Final
 
 from forebay.model.containers import ContainerPort, ContainerSpec
-from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Delivery, Instance, InstancePhase
 from forebay.providers.base import LaunchRequest, Rejected
-from forebay.providers.runpod.offers import NAME, cloud_of, gpu_id
+from forebay.providers.runpod.offers import NAME, cloud_of, gpu_id, hourly_price
 from forebay.providers.runpod.wire import RunpodGpu, RunpodOrder, RunpodPod
 
 #: Variables that every container has: the cluster, and the GPUInstance it was launched for. The name has both too.
@@ -79,13 +77,6 @@ def _disk(container: ContainerSpec) -> int | None:
     return None if container.disk_gib is None else math.ceil(container.disk_gib * _GB_PER_GIB)
 
 
-def _price(cost: Decimal) -> UsdPerHour | None:
-    try:
-        return UsdPerHour(cost)
-    except ValueError:
-        return None
-
-
 def instance_of(pod: RunpodPod, owner: str) -> Instance:
     phase, cost = _PHASES.get(pod.status or ""), pod.hourly_cost
     return Instance(
@@ -93,7 +84,7 @@ def instance_of(pod: RunpodPod, owner: str) -> Instance:
         # A status of a later API: it exists, and more is not known.
         phase=phase or InstancePhase.RUNNING,
         owner=owner,
-        price=_price(cost) if cost else None,
+        price=None if cost is None else hourly_price(cost),
         created=pod.created,
         billed=phase is not InstancePhase.FINISHED or cost is None or cost > 0,
         message="RunPod: ERROR" if phase is InstancePhase.FAILED else None,

@@ -77,8 +77,7 @@ class RunpodPod(_Wire, frozen=True, kw_only=True):
     @property
     def hourly_cost(self) -> Decimal | None:
         """US dollars an hour; 0 while it is not billed by the hour, None where that cannot be read."""
-        # Floats are read as they are written: 0.39, and not the binary number next to it.
-        cost = _read(str(self.cost) if isinstance(self.cost, float) else self.cost, Decimal)
+        cost = _read(self.cost, Decimal)
         return cost if cost is not None and cost.is_finite() and cost >= 0 else None
 
     @property
@@ -139,8 +138,15 @@ class RunpodGpuType(_Wire, frozen=True, kw_only=True):
     data_centers: tuple[RunpodPlace, ...] = ()
 
 
-class RunpodGpuTypes(_Wire, frozen=True, kw_only=True):
-    gpus: tuple[RunpodGpuType, ...]
+class RunpodGpuTypes(msgspec.Struct, frozen=True, kw_only=True):
+    """The catalogue. A GPU type that cannot be read hides none of the others."""
+
+    listed: tuple[object, ...] = msgspec.field(name="gpus")
+
+    @property
+    def gpus(self) -> tuple[RunpodGpuType, ...]:
+        found = (_read(each, RunpodGpuType) for each in self.listed)
+        return tuple(each for each in found if each is not None)
 
 
 class RunpodDataCenter(_Wire, frozen=True, kw_only=True):
