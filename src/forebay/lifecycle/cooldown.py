@@ -168,7 +168,8 @@ def _counted_from(record: GPUInstance, failure: Transition) -> datetime:
 
     Its pods have waited since then, and nothing else was tried at the source on their account.
     """
-    lost = failure.reason == Reason.LAUNCH_FAILED and _scope(record) is FailureScope.SOURCE
+    waited = _scope(record) is FailureScope.SOURCE or not record.spec.delivers.has_node
+    lost = failure.reason == Reason.LAUNCH_FAILED and waited
     if not lost or record.in_instance_group or record.status is None:
         return failure.at
     calls = (each.at for each in record.status.transitions if each.state is InstanceState.LAUNCHING)

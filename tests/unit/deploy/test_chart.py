@@ -166,6 +166,10 @@ def test_where_jobs_may_run_remotely_the_operator_may_be_a_kubelet():
     manifests = rendered({"offload": {"enabled": True}})
     everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS, *OFFLOAD_PERMISSIONS, *REVIEW_PERMISSIONS)
     assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in everywhere]
+    named, printed = the("RuntimeClass", manifests), the("RuntimeClass", install_manifests(offload=True))
+    assert named["metadata"]["name"] == printed["metadata"]["name"] == "runpod-virtual"
+    assert (named["handler"], named["scheduling"]) == (printed["handler"], printed["scheduling"])
+    assert not [each for each in install_manifests() if each["kind"] == "RuntimeClass"]
 
 
 def test_no_secret_is_read_that_nobody_named():

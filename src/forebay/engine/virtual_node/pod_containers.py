@@ -103,9 +103,10 @@ class PodContainers:
         if found.container is None:
             raise ContainerNotReady(f"The pod cannot run remotely. {' '.join(found.problems)}")
         recorded = record.spec.container.ports if record.spec.container is not None else ()
-        extra = tuple(ContainerPort(port=each.port, protocol=each.protocol) for each in recorded)
+        extra = tuple(ContainerPort(port=each.port, protocol=each.protocol, exactly=True) for each in recorded)
         template = record.spec.container.template if record.spec.container is not None else None
-        ports = tuple(dict.fromkeys((*found.container.ports, *extra)))
+        marked = {each.port for each in extra}
+        ports = tuple(dict.fromkeys((*(each for each in found.container.ports if each.port not in marked), *extra)))
         return replace(found.container, ports=ports, template=template)
 
     async def _held(self, namespace: str, holder: Holder) -> Mapping[str, bytes] | None:
