@@ -178,7 +178,7 @@ class Reason(StrEnum):
     OTHER_SCHEDULER = "OtherScheduler"
     """Another scheduler is responsible for the pod and has not reported that it is unschedulable."""
     PREEMPTING = "Preempting"
-    """The scheduler preempts other pods for the pod and waits until they have left the node."""
+    """The scheduler preempts other pods for the pod and waits until they have left the node: 5 minutes at the most."""
     SCHEDULER_REFUSES = "SchedulerRefuses"
     """A node was launched for the pod and has room, but the scheduler does not use it: see the scheduler's message."""
 

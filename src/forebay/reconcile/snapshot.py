@@ -17,6 +17,7 @@ from forebay.budgets.assessment import Assessments
 from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
+from forebay.demand.scheduler_waits import SchedulerWaits, scheduler_waits
 from forebay.disruption.machine_use import MachineUses
 from forebay.lifecycle.orphans import Orphans
 from forebay.model.kept import kept
@@ -91,6 +92,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The reservations of the last tick, which know since when pods have seemed to fit on a ready node.
     reservations: Reservations = Reservations()
+    #: Since when pods have waited for the scheduler.
+    scheduler_waits: SchedulerWaits = SchedulerWaits()
     #: Instances listed by a provider without a GPUInstance, and since when.
     orphans: Orphans = Orphans()
     #: When the status of each budget was last written.
@@ -183,6 +186,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     #: Names of GPUInstances with a provider call in flight: no step is decided for them until its outcome is written.
     calls_in_flight: frozenset[str] = frozenset()
     rules: OperatorRules = OperatorRules()
+
+    @cached_property
+    def scheduler_waits(self) -> SchedulerWaits:
+        """Since when pending pods have waited for the scheduler."""
+        return scheduler_waits(self.memory.scheduler_waits, self.pending, self.now)
 
     @cached_property
     def nodes_by_taint(self) -> Mapping[str, Sequence[Node]]:

@@ -28,6 +28,7 @@ def assess_demand(snapshot: Snapshot) -> Assessment:
         snapshot.now,
         nodes=snapshot.nodes,
         planned_nodes=planned_nodes(snapshot.records, pending),
+        waits=snapshot.scheduler_waits,
     )
     assessment = _without_containers(snapshot, assessment)
     if not snapshot.pending_claims:
