@@ -42,9 +42,9 @@ def assess(
 ) -> Assessment:
     """Splits GPU pods into demand and the rest. Pods that request no GPU are in neither.
 
-    `planned_nodes` names, by pod UID, the nodes that Forebay launched for the pod: on one of these, no other pods have to
-    leave first. `nodes` shows which nominations are stale because their node is gone or down,
-    and `waits` which have led to nothing for too long.
+    `planned_nodes` names, by pod UID, the nodes that Forebay launched for the pod: on one of these, no other pods must
+    leave first. `nodes` shows which nominations are stale because their node is gone or down, and `waits` which have
+    led to nothing for too long.
     """
     demand: list[Pod] = []
     rest: list[NotDemand] = []

@@ -69,7 +69,12 @@ def may_be_moved(pod: Pod) -> bool:
 
 def keeps_machine(pod: Pod, gpu_resources: Collection[str] | None) -> bool:
     """True for a pod that an idle machine stays on for: it requests a GPU, or may use one, or must not be evicted."""
-    return pod.shape.requests.any_gpu(gpu_resources) or pod.shape.resource_claims or must_stay(pod)
+    return pod.shape.requests.any_gpu(gpu_resources) or keeps_without_gpu(pod)
+
+
+def keeps_without_gpu(pod: Pod) -> bool:
+    """True for a pod that an idle machine stays on for whether or not it requests a GPU."""
+    return pod.shape.resource_claims or must_stay(pod)
 
 
 def waits_for_its_node(pods: Iterable[Pod]) -> str | None:
