@@ -244,7 +244,8 @@ class Reason(StrEnum):
     LEDGER_REWRITTEN = "LedgerRewritten"
     """Somebody deleted a stored part of the ledger; Forebay has written it again, and no usage is lost."""
     LEDGER_UNREAD = "LedgerUnread"
-    """The ledger of the pod's budgets is still being read from the cluster; Forebay launches nothing for it before."""
+    """The ledger of the budget, or of the pod's budgets, is still being read from the cluster; Forebay launches nothing
+    for such pods before."""
     LEDGER_NOT_STORED = "LedgerNotStored"
     """Usage cannot be stored in the cluster: it counts, but would be lost with this process. See the log."""
     GATE_MISSING = "GateMissing"

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +25,7 @@ from forebay.model.kept import kept
 from forebay.model.nodes import Node
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources
+from forebay.model.reasons import Reason
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod, PodShape
@@ -57,6 +59,13 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
     offload: OffloadRules = OffloadRules()
 
 
+class Uncounted(NamedTuple):
+    """Why a budget cannot be counted."""
+
+    reason: Reason
+    sentence: str
+
+
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """What budgets have counted, and the state of the pods and Jobs that they act on."""
 
@@ -67,7 +76,7 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     #: By budget, which stored chunks of its ledger somebody deleted, so that they were written again.
     rewritten: Mapping[BudgetKey, str] = {}
     #: Budgets that cannot be counted at all, and why.
-    invalid: Mapping[BudgetKey, str] = {}
+    invalid: Mapping[BudgetKey, Uncounted] = {}
     #: Why the ledger cannot be stored at the moment; None where it can.
     unstored: str | None = None
     #: UIDs of pods whose eviction, or whose Job's suspension, the API server refused a moment ago.
