@@ -245,8 +245,8 @@ POD_CHANGES = {
     ),
 }
 STATUS_CHANGES = {
-    "nominates": (200, {"status": {"nominatedNodeName": "n"}}),
     "its condition": (200, {"status": {"conditions": [{"type": "forebay.dev/Refused", "status": "True"}]}}),
+    "nominates it": (403, {"status": {"nominatedNodeName": "n"}}),
     "says that it runs": (403, {"status": {"phase": "Running"}}),
     "another's condition": (403, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
     "an address": (403, {"status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}}),

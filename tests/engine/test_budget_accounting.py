@@ -293,6 +293,26 @@ async def test_a_clock_that_is_ahead_for_a_while_erases_nothing():
         assert used(it.status()) == pytest.approx(hours(1800), abs=0.0005)
 
 
+async def test_what_the_ledger_stores_of_pods_that_are_gone_is_compacted_after_a_day():
+    async with world() as it, operator(it):
+        it.budget(window=240)
+        for number in range(30):
+            it.pod(f"p{number}", 0 if number % 2 else 1, runs="2m")
+            await passing(10)
+        await passing(300)
+        for number in range(30):
+            it.delete_pod(f"p{number}")
+        await passing(600)
+
+        def stored():
+            return sum(len(text) for each in it.ledgers() for text in (each.get("binaryData") or each["data"]).values())
+
+        before, consumed = stored(), used(it.status())
+        await passing(25 * 3600)
+        assert stored() < before / 2
+        assert used(it.status()) == pytest.approx(consumed, abs=0.0005)
+
+
 async def test_a_budget_of_cores_counts_pods_without_gpus():
     async with world() as it, operator(it):
         it.budget("cores", hours="10", gpuResourceName="cpu")

@@ -54,6 +54,27 @@ async def test_a_group_grows_for_pods_and_shrinks_again_after_the_delay_to_the_c
         assert cloud.ledger() == cloud.bill() > 0
 
 
+async def test_a_pod_that_the_scheduler_places_nowhere_adds_one_node_and_no_other():
+    claim = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
+    async with clouds(market("alpha", SKU)) as cloud:
+        group(cloud)
+        provision(cloud, minGPUUtilizationPercent=80, scaleDownDelay="2m")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("train", 2, volumes=claim)
+            alpha = cloud.markets["alpha"]
+            await until(lambda: len(alpha.running) == 1)
+            await until(lambda: not alpha.running, 900)
+            await asyncio.sleep(3600)
+            assert len(alpha.calls_of(MarketCall.GROW)) == 1
+            (refused,) = (
+                each
+                for each in cloud.store.get(POD_KIND, "default", "train")["status"]["conditions"]
+                if each["type"] == "forebay.dev/Refused"
+            )
+            assert "unbound immediate PersistentVolumeClaims" in refused["message"]
+
+
 async def test_a_pod_that_comes_after_the_taint_saves_its_node():
     async with clouds(market("alpha", SKU)) as cloud:
         group(cloud, 2)

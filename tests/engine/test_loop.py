@@ -4,6 +4,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from structlog.testing import capture_logs
+
 from forebay.embedded.api.kinds import CRD_KIND
 from forebay.engine.apply.applier import ApplyResult
 from forebay.engine.apply.provider_calls import ProviderCalls
@@ -80,8 +82,10 @@ async def test_an_idle_loop_ticks_again_after_the_resync_and_after_a_failure_soo
 async def test_ticks_that_raise_are_counted_told_and_forgotten_after_one_that_does_not():
     async with looped() as it:
         it.breaks = ValueError("odd")
-        assert await it.loop.reconcile() == TIMING.retry
-        assert await it.loop.reconcile() == TIMING.retry
+        with capture_logs() as logged:
+            assert await it.loop.reconcile() == TIMING.retry
+            assert await it.loop.reconcile() == TIMING.retry
+        assert [(each["event"], each["log_level"]) for each in logged] == [("reconcile failed", "error")] * 2
         assert (it.loop.failures, it.counts.internal_errors, it.counts.ticks) == (2, 2, 0)
         assert it.loop.error(2) is None
         assert it.loop.error(1) == "the last 2 ticks failed (ValueError: odd): see the log"

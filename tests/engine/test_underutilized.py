@@ -76,6 +76,18 @@ async def test_pods_move_to_the_free_room_of_another_node_and_their_node_goes():
             assert running(cloud, "stays") == running(cloud, "moves") == [first]
 
 
+async def test_a_pod_that_no_scheduler_reports_on_does_not_keep_nodes_as_they_are_for_ever():
+    async with clouds(market("alpha", BIG)) as cloud:
+        cloud.pool("alpha", disruption=DISRUPTION)
+        async with cloud_operator(cloud):
+            first, second = await two_nodes(cloud)
+            cloud.world.pod("unseen", gpus=8, schedulerName="nobody")
+            scale(cloud, "fills", 0)
+            await asyncio.sleep(500)
+            assert running(cloud, "moves") == [second], "the pod may still be placed anywhere"
+            await until(lambda: running(cloud, "moves") == [first], 400)
+
+
 async def test_pods_move_to_a_cheaper_machine_when_that_is_ready():
     async with clouds(market("alpha", BIG, SMALL)) as cloud:
         cloud.pool("alpha", disruption=DISRUPTION)

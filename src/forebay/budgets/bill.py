@@ -14,15 +14,16 @@ crash in between, costs that some ledgers already hold are not shared out again,
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.budgets.accounts import Account, Accounts
 from forebay.budgets.bill_keys import HOUR, BillKey, Cost, hour_key, merge_adjacent, record_by_hour
 from forebay.budgets.bill_shares import Payer, PodUse, RecordedCost, Share, billed, shares
+from forebay.budgets.billed_machine import BilledMachine, PodRun
 from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.ledger import Ledger
-from forebay.budgets.usage import Interval, Run, microseconds, run_of, seconds, thousandths
+from forebay.budgets.usage import Interval, microseconds, run_of, seconds, thousandths
 from forebay.model.kept import KeptTuple
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.workloads import Pod
@@ -39,35 +40,10 @@ _HOURLY_BATCH: Final = 100
 _LAUNCH_UNCONFIRMED: Final = frozenset({InstanceState.REQUESTED, InstanceState.LAUNCHING})
 
 
-class _PodRun(NamedTuple):
-    pod: Pod
-    run: Run
-
-
-class _Machine:
-    """One GPUInstance, and the pods that have run on it since its cost was last recorded."""
-
-    __slots__ = ("node", "pods", "pool", "provisional", "record", "recorded_until", "unverified")
-
-    def __init__(self, record: GPUInstance) -> None:
-        pool = record.spec.pool_ref
-        self.record = record
-        self.node = record.node_name
-        self.pool = "" if pool is None else f"{pool.namespace}/{pool.name}"
-        self.pods: dict[str, _PodRun] = {}
-        #: None until it is read from the machine ledger.
-        self.recorded_until: int | None = None
-        #: True until this process records a cost: before, ledgers may hold costs that the machine ledger does not.
-        self.unverified = True
-        #: Ledgers with a provisional cost of this machine.
-        self.provisional: set[BillKey | BudgetKey] = set()
-
-    def key(self, namespace: str) -> BillKey:
-        return BillKey(namespace, self.pool, self.record.spec.node_class_name or "")
-
-
 class Bill:
-    """Costs of all machines. `find` returns an existing pod by namespace, name and UID."""
+    """Costs of all machines. `find` returns an existing pod by namespace, name and UID; `holds` says whether a pod
+    without GPUs keeps an idle machine from being terminated.
+    """
 
     def __init__(
         self,
@@ -75,16 +51,18 @@ class Bill:
         find: Callable[[str, str, str], Pod | None],
         *,
         gpu_resources: Collection[str] | None = None,
+        holds: Callable[[Pod], bool] = lambda _: False,
     ) -> None:
         self._accounts = accounts
+        self._holds = holds
         self._find = find
         self._gpu_resources = gpu_resources
         self.ledgers: dict[BillKey, Ledger] = {}
         self.machine_ledger = Ledger(MACHINE_LEDGER)
         #: Part of the machine ledger cannot be read: machines that are missing from it are billed from now on only.
         self.machine_ledger_damaged = False
-        self._machines: dict[str, _Machine] = {}
-        self._by_node: dict[str, _Machine] = {}
+        self._machines: dict[str, BilledMachine] = {}
+        self._by_node: dict[str, BilledMachine] = {}
         self._changed: set[str] = set()
         #: The current hour, and UIDs of machines whose previous hour is not recorded yet.
         self._hour = 0
@@ -114,7 +92,7 @@ class Bill:
         if machine is None and billed(record) is None:
             return
         if machine is None:
-            machine = self._machines[record.uid] = _Machine(record)
+            machine = self._machines[record.uid] = BilledMachine(record)
             self._index_node(machine, pods_on, now)
         machine.record = record
         if machine.node != record.node_name:
@@ -123,7 +101,7 @@ class Bill:
             self._index_node(machine, pods_on, now)
         self._changed.add(record.uid)
 
-    def _index_node(self, machine: _Machine, pods_on: Callable[[str], Iterable[Pod]], now: datetime) -> None:
+    def _index_node(self, machine: BilledMachine, pods_on: Callable[[str], Iterable[Pod]], now: datetime) -> None:
         # Of two records for one node, the pods run on the one that is not Gone.
         if machine.node is None or machine.record.state is InstanceState.GONE:
             return
@@ -146,7 +124,7 @@ class Bill:
         self._set_provisional(machine, ())
         self._unindex_node(machine)
 
-    def _unindex_node(self, machine: _Machine) -> None:
+    def _unindex_node(self, machine: BilledMachine) -> None:
         machine.pods.clear()
         if self._by_node.get(machine.node or "") is machine:
             del self._by_node[machine.node or ""]
@@ -154,14 +132,21 @@ class Bill:
     def see_pod(self, pod: Pod, at: datetime) -> None:
         """Update the machine of a pod with the pod's present state. A state older than the last one is ignored."""
         machine = self._by_node.get(pod.node) if pod.node is not None else None
-        if machine is None or not self._gpus(pod):
+        if machine is None:
             return
         known = machine.pods.get(pod.uid)
+        holds = known is not None or (pod.occupies_node and self._holds(pod))
+        if not holds and not self._gpus(pod):
+            return
         if known is not None and pod.resource_version < known.pod.resource_version:
             return
-        run = run_of(pod, None if known is None else known.run.start, seconds(at))
+        # Of pods without GPUs it is not read when their containers started.
+        seen = None if self._gpus(pod) else seconds(at)
+        run = run_of(pod, seen if known is None else known.run.start, seconds(at))
         if run is None:
             return
+        if run.end is None and not self._gpus(pod) and not self._holds(pod):
+            run = run._replace(end=max(seconds(at), run.start))  # the pod no longer keeps the machine
         if run.end is not None and run.end <= (machine.recorded_until or 0):
             # Costs beyond the end are already recorded as if the pod had gone on: recorded costs do not change.
             if machine.pods.pop(pod.uid, None) is not None:
@@ -169,7 +154,7 @@ class Bill:
             return
         if known is not None and known.run.end is not None and not run.end_reported:
             run = known.run  # an end that no status reports stays where it was first seen
-        machine.pods[pod.uid] = _PodRun(pod, run)
+        machine.pods[pod.uid] = PodRun(pod, run)
         self._changed.add(machine.record.uid)
 
     def pod_gone(self, pod: Pod, at: datetime) -> None:
@@ -209,7 +194,7 @@ class Bill:
             self._update_machine(self._machines[uid], at)
         self._changed.clear()
 
-    def _update_machine(self, machine: _Machine, at: int) -> None:
+    def _update_machine(self, machine: BilledMachine, at: int) -> None:
         paid = billed(machine.record)
         if paid is None:
             self._set_provisional(machine, ())
@@ -227,7 +212,7 @@ class Bill:
         recorded = self._recorded_costs(machine, start, at) if machine.unverified else ()
         self._set_provisional(machine, self._shares(machine, Interval(start, None, paid.rate), recorded))
 
-    def _unrecorded_from(self, machine: _Machine, paid: Interval, at: int) -> int:
+    def _unrecorded_from(self, machine: BilledMachine, paid: Interval, at: int) -> int:
         """Second from which the cost of a machine is not recorded yet."""
         if machine.recorded_until is None:
             intervals = self.machine_ledger.intervals(machine.record.uid)
@@ -239,14 +224,14 @@ class Bill:
         # After a failed launch, a second one is billed from a later start.
         return max(machine.recorded_until, paid.start)
 
-    def _record_until(self, machine: _Machine, at: int) -> None:
+    def _record_until(self, machine: BilledMachine, at: int) -> None:
         paid = billed(machine.record)
         if paid is None or machine.record.state in _LAUNCH_UNCONFIRMED:
             return
         self._record(machine, paid if paid.end is not None else paid._replace(end=max(at, paid.start)))
         self._changed.add(machine.record.uid)
 
-    def _record(self, machine: _Machine, paid: Interval) -> None:
+    def _record(self, machine: BilledMachine, paid: Interval) -> None:
         end = paid.end
         assert end is not None
         start = self._unrecorded_from(machine, paid, end)
@@ -264,7 +249,7 @@ class Bill:
         machine.recorded_until, machine.unverified = end, False
         machine.pods = {uid: each for uid, each in machine.pods.items() if each.run.end is None or each.run.end > end}
 
-    def _take_back(self, machine: _Machine, end: int, at: int) -> None:
+    def _take_back(self, machine: BilledMachine, end: int, at: int) -> None:
         """Take back costs that are recorded beyond the end of a machine, which became known only later.
 
         Ledgers may hold costs that the machine ledger does not, until this process has recorded one. The machine ledger
@@ -283,7 +268,7 @@ class Bill:
         self.machine_ledger.take_back(machine.record.uid, end)
         machine.recorded_until = min(machine.recorded_until or 0, end)
 
-    def _set_provisional(self, machine: _Machine, found: Iterable[Share]) -> None:
+    def _set_provisional(self, machine: BilledMachine, found: Iterable[Share]) -> None:
         by_ledger = self._by_ledger(machine, found)
         for where in machine.provisional - by_ledger.keys():
             if isinstance(where, BillKey) or self._accounts.get(where) is not None:
@@ -292,7 +277,7 @@ class Bill:
             self._ledger(where).set_provisional(machine.record.uid, intervals)
         machine.provisional = set(by_ledger)
 
-    def _shares(self, machine: _Machine, paid: Interval, recorded: Sequence[RecordedCost]) -> Iterator[Share]:
+    def _shares(self, machine: BilledMachine, paid: Interval, recorded: Sequence[RecordedCost]) -> Iterator[Share]:
         uses = [
             PodUse(Payer(pod.namespace, pod.uid), Interval(run.start, run.end, self._gpus(pod)))
             for pod, run in machine.pods.values()
@@ -300,7 +285,7 @@ class Bill:
         launched_for = [Payer(pod.namespace, pod.uid) for pod in machine.record.spec.pods]
         return shares(paid, uses, launched_for, recorded)
 
-    def _recorded_costs(self, machine: _Machine, start: int, end: int) -> tuple[RecordedCost, ...]:
+    def _recorded_costs(self, machine: BilledMachine, start: int, end: int) -> tuple[RecordedCost, ...]:
         """Costs of a machine that ledgers of the bill hold already, from one second to another."""
         hours = [hour_key(machine.record.uid, hour) for hour in range(start // HOUR, end // HOUR + 1)]
         pool_and_class = machine.key("")[1:]
@@ -312,7 +297,9 @@ class Bill:
             for interval in ledger.intervals(hour)
         )
 
-    def _by_ledger(self, machine: _Machine, found: Iterable[Share]) -> Mapping[BillKey | BudgetKey, list[Interval]]:
+    def _by_ledger(
+        self, machine: BilledMachine, found: Iterable[Share]
+    ) -> Mapping[BillKey | BudgetKey, list[Interval]]:
         """Intervals for each ledger of the bill and of budgets, with the rates of all who pay there added up."""
         rates: defaultdict[BillKey | BudgetKey, defaultdict[tuple[int, int | None], int]] = defaultdict(
             lambda: defaultdict(int)
@@ -326,7 +313,7 @@ class Bill:
                 rates[account.key][start, end] += rate
         return {where: merge_adjacent(by_time) for where, by_time in rates.items()}
 
-    def _budgets(self, machine: _Machine, payer: Payer) -> list[Account]:
+    def _budgets(self, machine: BilledMachine, payer: Payer) -> list[Account]:
         if not payer.uid:
             return []
         known = machine.pods.get(payer.uid)

@@ -1,7 +1,8 @@
 """Cost of a GPUInstance, and which pods pay for it at every moment.
 
 The price of a machine is shared by the pods that hold its GPUs, in proportion to the GPUs they hold. While no pod holds
-any (the machine boots, idles or drains), the pods it was launched for share the price equally. Without either, as with
+any, the pods that keep the machine though it is idle share the price equally, because they must not be evicted. Without
+those (the machine boots, idles or drains), the pods it was launched for share it equally. Without either, as with
 orphans, the cost is unallocated. So every dollar has exactly one payer at every moment.
 """
 
@@ -30,7 +31,7 @@ UNALLOCATED: Final = Payer("", "")
 
 
 class PodUse(NamedTuple):
-    """Interval in which a pod held GPUs of a machine; the rate is the number of GPUs."""
+    """Interval in which a pod held GPUs of a machine, or kept it; the rate is the number of GPUs, which may be 0."""
 
     payer: Payer
     interval: Interval
@@ -90,8 +91,8 @@ def shares(
 ) -> Iterator[Share]:
     """Shares of a machine's cost in order of time; the first payer takes what does not divide evenly.
 
-    `uses` say which pods held GPUs, `launched_for` which pods the machine was launched for. Where costs of some
-    namespaces are already `recorded`, only the rest is shared, among the pods of other namespaces.
+    `uses` say which pods held GPUs or kept the machine, `launched_for` which pods the machine was launched for. Where
+    costs of some namespaces are already `recorded`, only the rest is shared, among the pods of other namespaces.
     """
     start, end, price = paid
     marks = {start}
@@ -107,7 +108,8 @@ def shares(
         unpaid = price - sum(each.interval.rate for each in paid_already)
         if unpaid <= 0:
             continue
-        weights = [(payer, interval.rate) for payer, interval in uses if _covers(interval, begun)]
+        there = [(payer, interval.rate) for payer, interval in uses if _covers(interval, begun)]
+        weights = [(payer, gpus) for payer, gpus in there if gpus] or [(payer, 1) for payer, _ in there]
         weights = weights or [(payer, 1) for payer in launched_for]
         if paid_already:
             namespaces = {each.namespace for each in paid_already}

@@ -58,9 +58,12 @@ def thousandths(shape: PodShape, resource: str) -> int:
 
 def described(amount: GpuHours, resource: str) -> str:
     """An amount for people, in the unit of its resource: `1.5 GPU-h`, `3 core-h`, `2 example.com/tpu-h`."""
-    if resource.endswith(GPU_SUFFIX):
-        return str(amount)
-    return f"{amount.decimals()} {'core' if resource == CPU else resource}-h"
+    return str(amount) if resource.endswith(GPU_SUFFIX) else f"{amount.decimals()} {unit_of(resource)}"
+
+
+def unit_of(resource: str) -> str:
+    """What usage of a resource is counted in: `GPU-h`, `core-h`, `example.com/tpu-h`."""
+    return "GPU-h" if resource.endswith(GPU_SUFFIX) else f"{'core' if resource == CPU else resource}-h"
 
 
 def run_of(pod: Pod, known_start: int | None, seen: int) -> Run | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.demand.scheduler_waits import SchedulerWaits
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -37,11 +38,13 @@ def assess(
     *,
     nodes: Mapping[str, Node] | None = None,
     planned_nodes: Mapping[str, Collection[str]] | None = None,
+    waits: SchedulerWaits | None = None,
 ) -> Assessment:
     """Splits GPU pods into demand and the rest. Pods that request no GPU are in neither.
 
-    `planned_nodes` names, by pod UID, the nodes that Forebay launched for the pod: a nomination to one of these was
-    made by Forebay, not by preemption. `nodes` shows which nominations are stale because their node is gone or down.
+    `planned_nodes` names, by pod UID, the nodes that Forebay launched for the pod: on one of these, no other pods must
+    leave first. `nodes` shows which nominations are stale because their node is gone or down, and `waits` which have
+    led to nothing for too long.
     """
     demand: list[Pod] = []
     rest: list[NotDemand] = []
@@ -49,7 +52,7 @@ def assess(
         if not pod.shape.requests.any_gpu(gpu_resources):
             continue
         own = planned_nodes.get(pod.uid, ()) if planned_nodes else ()
-        found = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=own)
+        found = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=own, waits=waits)
         if found is None:
             demand.append(pod)
         else:
@@ -64,9 +67,10 @@ def not_demand(
     *,
     nodes: Mapping[str, Node] | None = None,
     planned_nodes: Collection[str] = (),
+    waits: SchedulerWaits | None = None,
 ) -> NotDemand | None:
     """Why no capacity is bought for this pod (any pod, also one without GPUs); None where the pod is demand."""
-    found = _why_not(pod, gpu_resources, now, nodes, planned_nodes)
+    found = _why_not(pod, gpu_resources, now, nodes, planned_nodes, waits=waits or SchedulerWaits())
     return None if found is None else NotDemand(pod=pod, reason=found[0], sentence=found[1])
 
 
@@ -76,6 +80,8 @@ def _why_not(
     now: datetime,
     nodes: Mapping[str, Node] | None,
     planned_nodes: Collection[str],
+    *,
+    waits: SchedulerWaits,
 ) -> tuple[Reason, str] | None:
     shape = pod.shape
     if pod.phase.ended:
@@ -92,7 +98,8 @@ def _why_not(
         gates = ", ".join(shape.scheduling_gates)
         return Reason.GATED, f"The pod has scheduling gates ({gates}) and is not scheduled until they are removed."
     nominated = pod.nominated_node
-    if nominated is not None and nominated not in planned_nodes and _is_current(nominated, nodes):
+    is_stale = nominated in planned_nodes or waits.gives_up(pod, now)
+    if nominated is not None and not is_stale and _is_current(nominated, nodes):
         return (
             Reason.PREEMPTING,
             f"The scheduler has nominated the pod to node {nominated} and waits for other pods to leave that node.",

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.api.instance_order import PlannedNode
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.demand.initialization import is_initialized
@@ -44,6 +44,8 @@ class FreeNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     planned_for: frozenset[str] = _NO_PODS
     #: Name of the GPUInstance that is launching the node; None for a ready node.
     launching: str | None = None
+    #: Whether a NodeProvisioner sizes the group of the node: such a node is launched for no pod in particular.
+    in_group: bool = False
 
     @property
     def ready(self) -> bool:
@@ -132,7 +134,12 @@ def _of_record(
         if up and not any(taint.key == STARTUP_TAINT for taint in node.taints):
             if not _is_schedulable(node):
                 return None
-            return FreeNode(node=_without_startup_taints(node), free=node.allocatable - used, planned_for=planned_for)
+            return FreeNode(
+                node=_without_startup_taints(node),
+                free=node.allocatable - used,
+                planned_for=planned_for,
+                in_group=record.purpose is Purpose.GROUP,
+            )
         if node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
             return None  # cordoned by somebody else, who wants no pods there
     if record.status is not None and record.status.reason in _NOT_COMING:

@@ -69,12 +69,22 @@ def may_be_moved(pod: Pod) -> bool:
 
 def keeps_machine(pod: Pod, gpu_resources: Collection[str] | None) -> bool:
     """True for a pod that an idle machine stays on for: it requests a GPU, or may use one, or must not be evicted."""
-    return pod.shape.requests.any_gpu(gpu_resources) or pod.shape.resource_claims or must_stay(pod)
+    return pod.shape.requests.any_gpu(gpu_resources) or keeps_without_gpu(pod)
 
 
-def waits_for_its_node(pods: Iterable[Pod]) -> str | None:
-    """A pod (`namespace/name`) whose owner wants it to stay on a NotReady node however long that takes."""
-    return next((f"{pod.namespace}/{pod.name}" for pod in pods if must_stay(pod) or _stays_for_ever(pod)), None)
+def keeps_without_gpu(pod: Pod) -> bool:
+    """True for a pod that an idle machine stays on for whether or not it requests a GPU."""
+    return pod.shape.resource_claims or must_stay(pod)
+
+
+def waits_for_its_node(pods: Iterable[Pod], *, by_toleration: bool) -> str | None:
+    """A pod (`namespace/name`) whose owner wants it to stay on a NotReady node however long that takes.
+
+    `by_toleration`: whether a toleration without an end says so. Many pods tolerate everything, and would keep a rented
+    machine that is lost, and billed, for good.
+    """
+    waiting = (pod for pod in pods if must_stay(pod) or (by_toleration and _stays_for_ever(pod)))
+    return next(("/".join(pod.key) for pod in waiting), None)
 
 
 def _stays_for_ever(pod: Pod) -> bool:

@@ -19,6 +19,8 @@ from forebay.model.workloads import Pod
 #: How long a pod may stay unbound although a ready node seems to fit. After that the scheduler must have a reason
 #: that Forebay does not see, such as a volume's zone, and the node does not count for the pod any more.
 SCHEDULER_GRACE: Final = timedelta(seconds=60)
+#: kube-scheduler tries every unschedulable pod again after this long, whatever has happened.
+SCHEDULER_FLUSH: Final = timedelta(minutes=5)
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +187,14 @@ class _Reserving:
             sentence = f"GPUInstance {instance} is launching and will have room for the pod."
             self._place(pod, search, launching, sentence)
             return True
+        grown = self._grown_for(pod, search) if ready is not None else None
+        if grown is not None:
+            name = self.nodes[grown].free_node.node.name
+            if self._past_grace(pod, self.grace + SCHEDULER_FLUSH):
+                self.refused.append(_refused(pod, f"its group got node {name} for it, which is Ready and has room"))
+            else:
+                self._place(pod, search, grown, f"Node {name} was added to its group and has room for the pod.")
+            return True
         if ready is not None:
             name = self.nodes[ready].free_node.node.name
             self.notes[pod.uid] = (
@@ -193,10 +203,21 @@ class _Reserving:
             )
         return False
 
-    def _past_grace(self, pod: Pod) -> bool:
+    def _grown_for(self, pod: Pod, search: ShapeSearch) -> int | None:
+        """A Ready node that its group got while the pod waited: one more of them would fare no better."""
+        since = pod.unschedulable_since or pod.created
+        for index, node in enumerate(self.nodes):
+            free_node = node.free_node
+            if not (free_node.in_group and free_node.ready and free_node.node.created >= since):
+                continue
+            if fits(search, index, node) and node.allows(pod, anti_affinity=search.anti_affinity):
+                return index
+        return None
+
+    def _past_grace(self, pod: Pod, grace: timedelta | None = None) -> bool:
         """Whether the pod has seemed to fit for longer than the scheduler needs. Remembers since when."""
         since = self.fitting[pod.uid] = self.fitting_since.get(pod.uid, self.now)
-        return self.now - since >= self.grace
+        return self.now - since >= (self.grace if grace is None else grace)
 
     def _place(self, pod: Pod, search: ShapeSearch, index: int, sentence: str) -> None:
         node = self.nodes[index]

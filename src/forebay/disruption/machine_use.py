@@ -16,6 +16,7 @@ from forebay.demand.free_capacity import future_node
 from forebay.demand.maintenance import held_by_people, keeps_machine
 from forebay.demand.planned_pods import IDLE_CONDITION, idle_condition
 from forebay.demand.reservation import Reservations
+from forebay.demand.scheduler_waits import SchedulerWaits
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.deliveries.policy import DeliveryPolicy
 from forebay.model.fit import misfit
@@ -145,15 +146,16 @@ def machine_uses(
     now: datetime,
     gpu_resources: Collection[str] | None = None,
     wanted: Callable[[GPUInstance], bool] = lambda _: True,
+    waits: SchedulerWaits | None = None,
     moving: Mapping[str, str] | None = None,
     before: "MachineUses | None" = None,
 ) -> "MachineUses":
     """One `MachineUse` for each record: that of an earlier tick, where `before` has it and it is the same.
 
     A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
-    yet is expected on every node that it fits, because it may be bound there in a moment. One for which the scheduler
-    reports errors is so for `_ERRORS_AWAITED` only: they may go on for ever. `wanted` is asked of machines that boot.
-    `moving` has, by name of a node, what will be moved there.
+    yet is expected on every node that it fits, because it may be bound there in a moment: as long as `waits` says, for
+    it may never be tried. One for which the scheduler reports errors is so for `_ERRORS_AWAITED` only. `wanted` is
+    asked of machines that boot. `moving` has, by name of a node, what will be moved there.
     """
     pending, before = tuple(pending), before or MachineUses()
     seen = (records, nodes, pods_by_node, gpu_resources)
@@ -164,7 +166,8 @@ def machine_uses(
     if undemanded and before.seen is not None and all(map(is_, before.seen, seen)):
         return before
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
-    untried = [pod for pod in pending if _untried(pod, now)]
+    waits = waits or SchedulerWaits()
+    untried = [pod for pod in pending if waits.expected(pod, now) and _is_tried_soon(pod, now)]
     awaited = {**(moving or {}), **{each.node: names.get(uid, uid) for uid, each in reservations.placed.items()}}
     refused = {each.pod.uid: each.pod for each in reservations.refused}
     found: list[MachineUse] = []
@@ -212,18 +215,11 @@ def _may_boot(record: GPUInstance) -> bool:
     return record.state is InstanceState.LAUNCHED
 
 
-def _untried(pod: Pod, now: datetime) -> bool:
-    """True while kube-scheduler has not reported on the pod. Of other schedulers no report can be expected."""
-    shape = pod.shape
-    unbound = pod.node is None and pod.deleted is None and not pod.phase.ended
+def _is_tried_soon(pod: Pod, now: datetime) -> bool:
+    """Whether kube-scheduler tries a pod that it has not reported on. Of others no report can be expected."""
     errors_since = pod.scheduler_error_since
-    return (
-        unbound
-        and (errors_since is None or now - errors_since < _ERRORS_AWAITED)
-        and pod.unschedulable_since is None
-        and not shape.scheduling_gates
-        and shape.scheduler_name == DEFAULT_SCHEDULER
-    )
+    fails = errors_since is not None and now - errors_since >= _ERRORS_AWAITED
+    return not fails and pod.shape.scheduler_name == DEFAULT_SCHEDULER
 
 
 def _expected(untried: Iterable[Pod], node: Node | None, names: Mapping[str, str]) -> str | None:

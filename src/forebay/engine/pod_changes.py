@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from forebay.demand.maintenance import keeps_without_gpu
 from forebay.model.workloads import Pod
 
 #: Deletions that a standby replica keeps, so that it still accounts for pods deleted just before it became leader.
@@ -31,7 +32,9 @@ class PodChanges:
             self.change(None, new)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and old.started is not None and (new is None or new.uid != old.uid):
+        # Of pods without GPUs it is not read when they started; some of them pay for the machine that they keep.
+        counts = old is not None and (old.started is not None or (old.node is not None and keeps_without_gpu(old)))
+        if old is not None and counts and (new is None or new.uid != old.uid):
             self._changes.append(PodChange(old, self._clock(), True))
             if not self.followed and len(self._changes) > _MAX_KEPT:
                 self._changes.popleft()

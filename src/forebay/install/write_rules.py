@@ -214,10 +214,14 @@ WRITE_RULES: Final = (
                     "status.startTime",
                     "status.containerStatuses",
                     "status.initContainerStatuses",
+                    "status.ephemeralContainerStatuses",
+                    "status.nominatedNodeName",
+                    "status.resourceClaimStatuses",
+                    "status.qosClass",
                 ),
             )
         ),
-        f"write conditions under {GROUP}/ and the nominated node to the status of pods that are not remote",
+        f"write conditions under {GROUP}/ to the status of pods that are not remote",
     ),
     WriteRule(
         JOBS,

@@ -86,7 +86,7 @@ def _held(ctx: RuleContext) -> str | None:
     """Why the machine of a lost node is left as it is, as a clause; None where it is replaced."""
     if ctx.facts.held is not None:
         return ctx.facts.held
-    pod = waits_for_its_node(ctx.facts.pods)
+    pod = waits_for_its_node(ctx.facts.pods, by_toleration=ctx.facts.policy.left_to_tolerating_pods)
     return None if pod is None else f"pod {pod} is to stay there (an annotation, or tolerations without an end)"
 
 

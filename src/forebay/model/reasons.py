@@ -178,7 +178,7 @@ class Reason(StrEnum):
     OTHER_SCHEDULER = "OtherScheduler"
     """Another scheduler is responsible for the pod and has not reported that it is unschedulable."""
     PREEMPTING = "Preempting"
-    """The scheduler preempts other pods for the pod and waits until they have left the node."""
+    """The scheduler preempts other pods for the pod and waits until they have left the node: 5 minutes at the most."""
     SCHEDULER_REFUSES = "SchedulerRefuses"
     """A node was launched for the pod and has room, but the scheduler does not use it: see the scheduler's message."""
 
@@ -244,7 +244,8 @@ class Reason(StrEnum):
     LEDGER_REWRITTEN = "LedgerRewritten"
     """Somebody deleted a stored part of the ledger; Forebay has written it again, and no usage is lost."""
     LEDGER_UNREAD = "LedgerUnread"
-    """The ledger of the pod's budgets is still being read from the cluster; Forebay launches nothing for it before."""
+    """The ledger of the budget, or of the pod's budgets, is still being read from the cluster; Forebay launches nothing
+    for such pods before."""
     LEDGER_NOT_STORED = "LedgerNotStored"
     """Usage cannot be stored in the cluster: it counts, but would be lost with this process. See the log."""
     GATE_MISSING = "GateMissing"

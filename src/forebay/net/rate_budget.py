@@ -13,8 +13,8 @@ from forebay.net.transport import NeverSent, Request, Response, Transport
 _TOO_MANY_REQUESTS = 429
 _UNAVAILABLE = 503
 
-#: Longest pause that a server can ask for, in seconds.
-_MAX_PAUSE = 3600.0
+#: Longest pause that a server can ask for, in seconds: a termination is repeated so often, whatever it asks for.
+_MAX_PAUSE = 300.0
 _PAUSED = "the server asked for a pause"
 _CROWDED = "too many requests are queued"
 

@@ -238,7 +238,7 @@ def _unavailable(candidate: Candidate, context: CandidateContext, in_use: Collec
     if cooldown is not None:
         return (
             Reason.COOLING_DOWN,
-            f"is cooling down until {cooldown.until:%H:%M:%S} UTC: {cooldown.sentence.rstrip('.')}",
+            f"is cooling down until {cooldown.until:%Y-%m-%d %H:%M:%S} UTC: {cooldown.sentence.rstrip('.')}",
         )
     if candidate.available == 0:
         return Reason.OUT_OF_STOCK, "its provider has none in stock"

@@ -22,7 +22,7 @@ from forebay.model.spans import human
 from forebay.reconcile.decisions import ReportBudget
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.reports import Fact, merge_conditions
-from forebay.reconcile.snapshot import BudgetState, Snapshot
+from forebay.reconcile.snapshot import BudgetState, Snapshot, Uncounted
 
 #: Time between two writes of changed figures of one budget.
 _INTERVAL: Final = timedelta(seconds=5)
@@ -31,6 +31,7 @@ _PER_INTERVAL: Final = 100
 #: A tick may come this much early and still write, rather than need another tick.
 _TOLERANCE: Final = timedelta(seconds=0.5)
 _NEW_PODS_HELD: Final = "NewPodsHeld"
+_NOT_COUNTED_YET: Final = Uncounted(Reason.LEDGER_UNREAD, "Usage is not counted yet.")
 #: Time of the warning before the quota is used up: this, or a tenth of the window if that is less.
 _WARNING_TIME: Final = timedelta(hours=1)
 
@@ -157,11 +158,8 @@ def _facts(
 ) -> tuple[Fact, ...]:
     degraded = _degraded(budget.key, budget_state)
     if standing is None:
-        why = budget_state.invalid.get(budget.key, "Usage is not counted yet.")
-        return (
-            Fact("Ready", Truth.FALSE, Reason.INVALID_QUOTA, why),
-            Fact("Degraded", Truth.TRUE, Reason.INVALID_QUOTA, why),
-        )
+        reason, why = budget_state.invalid.get(budget.key, _NOT_COUNTED_YET)
+        return (Fact("Ready", Truth.FALSE, reason, why), Fact("Degraded", Truth.TRUE, reason, why))
     exceeded = Truth.TRUE if standing.exceeded else Truth.FALSE
     sentence = standing.sentence
     if standing.exceeded:

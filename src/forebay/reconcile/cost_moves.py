@@ -20,7 +20,6 @@ from forebay.lifecycle.steps import DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import with_condition
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.workloads import Pod
 from forebay.planning.limits import hourly_price
 from forebay.planning.plan import Preferences, Purchase
 from forebay.planning.sentences import described
@@ -91,7 +90,8 @@ def cost_moves(
         and may_be_emptied(each, snapshot.now, rules)
         and not looks_at_other_pods(each.pods)
     ]
-    settled = not any(_untried(pod) for pod in snapshot.pending)
+    # A pod that the scheduler has not reported on may be bound anywhere in a moment.
+    settled = not any(snapshot.scheduler_waits.expected(pod, snapshot.now) for pod in snapshot.pending)
     found = _moves(snapshot, sorted(eligible, key=utilization), news, faults) if settled else {}
     decisions: list[CreateInstance | DeleteRecord | WriteStatus] = []
     leaving: list[ScaleDown] = []
@@ -262,8 +262,3 @@ def _conditions(
         status = machine.record.status or GPUInstanceStatus()
         status = with_condition(status, UNDERUTILIZED, holds, reason, sentence, snapshot.now)
         yield WriteStatus(record=machine.record, reason=reason, sentence=sentence, status=status)
-
-
-def _untried(pod: Pod) -> bool:
-    """Whether the scheduler has not reported on the pod: it may be bound anywhere in a moment."""
-    return pod.node is None and pod.deleted is None and not pod.shape.scheduling_gates and not pod.unschedulable_since

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass, ProviderEntry
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
+from forebay.disruption.pool_budgets import drain_is_late
 from forebay.lifecycle.cooldown import Cooldown, cooldowns, failures_of
 from forebay.lifecycle.node_certificates import approvals_by_class
 from forebay.lifecycle.transitions import shortened
@@ -27,8 +28,6 @@ from forebay.reconcile.snapshot import Snapshot, revisions
 _JOIN_RESTRICTED: Final = "JoinRestricted"
 #: Condition of a pool while some of its machines cannot go.
 _TERMINATION_BLOCKED: Final = "TerminationBlocked"
-#: Pods have this long to leave a node that is drained before the pool says that they do not.
-_DRAIN_BLOCKED_AFTER: Final = timedelta(minutes=5)
 _LEAVING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING)
 _MOST_NAMED: Final = 5
 _NO_POOL: Final = (
@@ -205,8 +204,11 @@ def _blocked(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
         name = record.metadata.name
         if status.state is InstanceState.TERMINATING and status.reason == Reason.TERMINATION_FAILED:
             found[record.pool_key].append(f"termination of {name} fails")
-        late = status.since is not None and snapshot.now - status.since >= _DRAIN_BLOCKED_AFTER
-        if status.state is InstanceState.DRAINING and late and snapshot.pods_by_node.get(record.node_name or ""):
+        if (
+            status.state is InstanceState.DRAINING
+            and drain_is_late(record, snapshot.now)
+            and snapshot.pods_by_node.get(record.node_name or "")
+        ):
             found[record.pool_key].append(f"pods cannot be evicted from {name}")
     return found
 

@@ -14,7 +14,7 @@ from forebay.budgets.ledger.ledger import Ledger, LedgerSummary, RecordedUsage
 from forebay.budgets.usage import Interval
 from forebay.model.workloads import PodShape
 from forebay.reconcile.saved_pods import NotASnapshot, SavedPod, SavedShapes, loaded_pods
-from forebay.reconcile.snapshot import BudgetState
+from forebay.reconcile.snapshot import BudgetState, Uncounted
 
 
 class _Ledger(msgspec.Struct):
@@ -54,7 +54,7 @@ class SavedBudgets(msgspec.Struct, kw_only=True, omit_defaults=True):
     accounts: tuple[_Account, ...] = ()
     gated: tuple[SavedPod, ...] = ()
     damages: tuple[tuple[BudgetKey, str], ...] = ()
-    invalid: tuple[tuple[BudgetKey, str], ...] = ()
+    invalid: tuple[tuple[BudgetKey, Uncounted], ...] = ()
     rewritten: tuple[tuple[BudgetKey, str], ...] = ()
     unstored: str | None = None
     blocked: frozenset[str] = frozenset()

@@ -20,6 +20,7 @@ from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.budget_accounts import BudgetKey
 from forebay.demand.reservation import Reservations
+from forebay.demand.scheduler_waits import SchedulerWaits
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
@@ -86,6 +87,7 @@ class _SavedSnapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     intolerant: frozenset[str] = frozenset()
     #: Since when each pod (by UID) has seemed to fit on a ready node.
     fitting: Mapping[str, datetime] = {}
+    scheduler_waits: SchedulerWaits = SchedulerWaits()
     #: When the status of each budget was last written.
     reported: tuple[tuple[BudgetKey, datetime], ...] = ()
     calls_in_flight: frozenset[str] = frozenset()
@@ -144,6 +146,7 @@ def save_snapshot(snapshot: Snapshot) -> bytes:
         told_but_bound=shapes.pods(snapshot.told_but_bound),
         pending_claims=shapes.pods(snapshot.pending_claims),
         fitting=snapshot.memory.reservations.fitting,
+        scheduler_waits=snapshot.memory.scheduler_waits,
         reported=tuple(sorted(snapshot.memory.reported.items())),
         budget_state=None if snapshot.budget_state is None else saved_budgets(snapshot.budget_state, shapes),
         classes=tuple(_without_credentials(each) for each in snapshot.classes),
@@ -172,7 +175,11 @@ def load_snapshot(data: bytes) -> Snapshot:
             unreadable_pods=tuple((loaded_pods((each.pod,), shapes)[0], each.why) for each in saved.unreadable_pods),
             told_but_bound=loaded_pods(saved.told_but_bound, shapes),
             pending_claims=loaded_pods(saved.pending_claims, shapes),
-            memory=Memory(reservations=Reservations(fitting=saved.fitting), reported=dict(saved.reported)),
+            memory=Memory(
+                reservations=Reservations(fitting=saved.fitting),
+                scheduler_waits=saved.scheduler_waits,
+                reported=dict(saved.reported),
+            ),
             budget_state=None
             if saved.budget_state is None
             else loaded_budgets(saved.budget_state, saved.budgets, saved.now, shapes),

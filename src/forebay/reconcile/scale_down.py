@@ -57,6 +57,7 @@ def scale_down_steps(
         now=now,
         gpu_resources=snapshot.rules.gpu_resources,
         wanted=Wanted(snapshot),
+        waits=snapshot.scheduler_waits,
         moving=moving_to(snapshot),
         before=snapshot.memory.uses,
     )

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,12 +18,14 @@ from forebay.budgets.assessment import Assessments
 from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
+from forebay.demand.scheduler_waits import SchedulerWaits, scheduler_waits
 from forebay.disruption.machine_use import MachineUses
 from forebay.lifecycle.orphans import Orphans
 from forebay.model.kept import kept
 from forebay.model.nodes import Node
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources
+from forebay.model.reasons import Reason
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod, PodShape
@@ -56,6 +59,13 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
     offload: OffloadRules = OffloadRules()
 
 
+class Uncounted(NamedTuple):
+    """Why a budget cannot be counted."""
+
+    reason: Reason
+    sentence: str
+
+
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """What budgets have counted, and the state of the pods and Jobs that they act on."""
 
@@ -66,7 +76,7 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     #: By budget, which stored chunks of its ledger somebody deleted, so that they were written again.
     rewritten: Mapping[BudgetKey, str] = {}
     #: Budgets that cannot be counted at all, and why.
-    invalid: Mapping[BudgetKey, str] = {}
+    invalid: Mapping[BudgetKey, Uncounted] = {}
     #: Why the ledger cannot be stored at the moment; None where it can.
     unstored: str | None = None
     #: UIDs of pods whose eviction, or whose Job's suspension, the API server refused a moment ago.
@@ -91,6 +101,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The reservations of the last tick, which know since when pods have seemed to fit on a ready node.
     reservations: Reservations = Reservations()
+    #: Since when pods have waited for the scheduler.
+    scheduler_waits: SchedulerWaits = SchedulerWaits()
     #: Instances listed by a provider without a GPUInstance, and since when.
     orphans: Orphans = Orphans()
     #: When the status of each budget was last written.
@@ -183,6 +195,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     #: Names of GPUInstances with a provider call in flight: no step is decided for them until its outcome is written.
     calls_in_flight: frozenset[str] = frozenset()
     rules: OperatorRules = OperatorRules()
+
+    @cached_property
+    def scheduler_waits(self) -> SchedulerWaits:
+        """Since when pending pods have waited for the scheduler."""
+        return scheduler_waits(self.memory.scheduler_waits, self.pending, self.now)
 
     @cached_property
     def nodes_by_taint(self) -> Mapping[str, Sequence[Node]]:

@@ -185,6 +185,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         requeue_now=len(reserved) < len(to_reserve) or any(isinstance(each, _LEAD_TO_MORE) for each in decisions),
         memory=Memory(
             reservations=reservations,
+            scheduler_waits=snapshot.scheduler_waits,
             orphans=orphans,
             reported=budgets.reported,
             assessments=assessed.assessments,

@@ -9,7 +9,7 @@ from forebay.demand.assessment import Assessment, NotDemand, assess, not_demand
 from forebay.demand.free_capacity import free_nodes
 from forebay.demand.planned_pods import live_containers, planned_nodes
 from forebay.demand.replacements import without_promised
-from forebay.demand.reservation import SCHEDULER_GRACE, Reservations, reserve
+from forebay.demand.reservation import SCHEDULER_FLUSH, SCHEDULER_GRACE, Reservations, reserve
 from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
@@ -28,6 +28,7 @@ def assess_demand(snapshot: Snapshot) -> Assessment:
         snapshot.now,
         nodes=snapshot.nodes,
         planned_nodes=planned_nodes(snapshot.records, pending),
+        waits=snapshot.scheduler_waits,
     )
     assessment = _without_containers(snapshot, assessment)
     if not snapshot.pending_claims:
@@ -85,5 +86,6 @@ def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations
 
 def grace_end(reservations: Reservations, now: datetime) -> datetime | None:
     """Earliest end of the scheduler's grace time for a pod that seems to fit on a ready node."""
-    ends = (since + SCHEDULER_GRACE for since in reservations.fitting.values())
+    graces = (SCHEDULER_GRACE, SCHEDULER_GRACE + SCHEDULER_FLUSH)
+    ends = (since + grace for since in reservations.fitting.values() for grace in graces)
     return min((end for end in ends if end > now), default=None)

@@ -11,6 +11,7 @@ from forebay.api.values import duration_or_never
 from forebay.demand.assessment import DEFAULT_SCHEDULER
 from forebay.demand.maintenance import keeps_machine
 from forebay.demand.planned_pods import idle_condition
+from forebay.demand.scheduler_waits import PREEMPTION
 from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.model.reasons import Reason
@@ -101,7 +102,8 @@ def next_of_other_pod(pod: Pod, reason: Reason, view: ClusterView) -> str:
             )
         case Reason.PREEMPTING:
             return (
-                f"{scheduler_name(pod)} binds the pod to {pod.nominated_node} when the preempted pods have terminated."
+                f"{scheduler_name(pod)} binds the pod to {pod.nominated_node} when the preempted pods have terminated. "
+                f"Where that takes longer than {human(PREEMPTION)}, Forebay looks for other capacity."
             )
         case _:
             age = human(view.now - pod.created)

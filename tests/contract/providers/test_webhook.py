@@ -4,6 +4,7 @@ Each fault of the predecessor in this area has a test: status codes ignored, no 
 """
 
 import asyncio
+import base64
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -205,6 +206,49 @@ async def test_secrets_in_the_url_of_an_endpoint_are_not_shown_even_if_the_serve
     assert "answered 404" in error
     for secret in ("9f8e7d6c5b4a39281706", "hunter2", "planted"):
         assert secret not in error
+
+
+@pytest.mark.parametrize(
+    ("url", "echo"),
+    [
+        ("http://me:p%40ss-planted@power.lan/on", "no user with p@ss-planted"),
+        ("http://me:p%40ss-planted@power.lan/on", f"no user {base64.b64encode(b'me:p@ss-planted').decode()}"),
+        ("http://me:wrong/planted-word@power.lan/on", "no such planted-word"),
+        ("http://power.lan/on?planted-word", "what is planted-word"),
+        ("http://power.lan/on?k=planted%2Fword", "what is planted/word"),
+        ("http://power.lan/hooks/plantedPlantedPlanted/on", "no hook plantedPlantedPlanted"),
+        ("http://power.lan/hooks/PLANTEDPLANTEDPLANTED", "no hook PLANTEDPLANTEDPLANTED"),
+        ("http://power.lan/hooks/planted", "Cannot POST /hooks/planted"),
+        ("http://power.lan/hooks/pl%61nted?a=b", "Cannot POST /hooks/planted"),
+    ],
+)
+async def test_no_form_of_a_secret_in_a_url_is_shown(url, echo):
+    async with provider_of(Endpoint(404, body=echo.encode()), replace(GPU_1, scale_up_endpoint=url)) as provider:
+        error = str(await refusal(provider))
+    assert "answered 404" in error
+    assert "planted" not in error.lower()
+    assert base64.b64encode(b"me:p@ss-planted").decode() not in error
+
+
+@pytest.mark.parametrize(
+    ("header", "echo"),
+    [
+        ("session=planted-word; theme=dark", "unknown session planted-word"),
+        ('Token token="planted-word"', "unknown planted-word"),
+        ("Digest a=1,response=planted-word", "unknown planted-word"),
+    ],
+)
+async def test_no_part_of_a_secret_header_is_shown(header, echo):
+    store = FakeSecrets({("forebay", "headers"): {"X-Key": header.encode()}})
+    machine = replace(GPU_1, headers_secret_ref=SecretRef(name="headers"))
+    async with provider_of(Endpoint(404, body=echo.encode()), machine, secrets=store) as provider:
+        assert "planted" not in str(await refusal(provider))
+
+
+async def test_ordinary_words_of_an_endpoint_are_shown_when_its_server_answers_them():
+    machine = replace(GPU_1, scale_up_endpoint="http://power.lan:8443/machines/gpu-1/power?to=me@power.lan")
+    async with provider_of(Endpoint(404, body=b"no machines in this power group"), machine) as provider:
+        assert "no machines in this power group" in str(await refusal(provider))
 
 
 async def test_a_call_takes_no_longer_than_the_machines_timeout():

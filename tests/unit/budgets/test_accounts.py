@@ -370,3 +370,15 @@ def test_compaction_keeps_the_usage_and_forgets_the_pods_that_are_gone():
     assert used(accounts, 2 * DAY, hours=240) == 1800
     accounts.compact(at(12 * DAY), window, ())
     assert used(accounts, 12 * DAY, hours=300) < 1800
+
+
+def test_dollars_are_compacted_as_the_hours_are():
+    accounts = opened(budget())
+    money = accounts.get(("default", "team-a")).money
+    for key in ("old", "older", "unfinished"):
+        money.record(key, T0, T0 + 600, 1000)
+    before = money.consumed((T0 + 700) * MICRO, 10 * DAY * MICRO)
+    accounts.compact(at(700 + DAY), {("default", "team-a"): 10 * DAY}, {"unfinished"})
+    assert money.intervals("old") == ()
+    assert money.intervals("unfinished") != ()
+    assert money.consumed((T0 + 2 * DAY) * MICRO, 10 * DAY * MICRO) == before > 0

@@ -14,7 +14,7 @@ from forebay.budgets.bill_keys import BillKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import microseconds, seconds
 from forebay.model.quantities import Usd
-from forebay.model.workloads import Phase
+from forebay.model.workloads import Owner, Phase
 from tests.unit.budgets.factories import DAY, MICRO, START, Store, at, budget, machine, pod
 
 HOUR = 3600
@@ -41,7 +41,7 @@ class Operator:
         self.accounts = Accounts()
         for each in self.budgets:
             self.accounts.open(each, at(when), money=self._stored(each.uid), pods=self.pods.values())
-        self.bill = Bill(self.accounts, self._find)
+        self.bill = Bill(self.accounts, self._find, holds=lambda pod: "keep" in pod.annotations)
         for owner in self.stores:
             if (key := BillKey.parse(owner)) is not None:
                 self.bill.ledgers[key] = self._stored(owner)
@@ -297,6 +297,30 @@ def test_a_budget_created_later_pays_from_then_on():
     it.bill.budgets_changed({"ann"})
     it.update(HOUR + 100, machine())
     assert it.paid(HOUR + 1000, ("ann", "late")) == Usd("1.00")
+
+
+def test_a_pod_without_gpus_that_keeps_an_idle_machine_pays_for_it():
+    it = Operator()
+    launched_for_ann = machine(pods=[running_pod("a", 0)])
+    it.see(running_pod("a", 0), 0)
+    it.update(0, launched_for_ann)
+    it.see(running_pod("a", 0, 1000), 1000)
+    squatter = {"namespace": "eve", "annotations": {"keep": "true"}}
+    it.see(running_pod("passing", None, gpus=0, namespace="bob"), 1000)
+    it.see(running_pod("daemon", None, gpus=0, owner=Owner("DaemonSet", "d", "u"), **squatter), 1000)
+    it.update(2000, launched_for_ann)
+    it.see(running_pod("squatter", None, gpus=0, **squatter), 2000)
+    it.update(3000, launched_for_ann)
+    assert it.costs(3000) == {"ann": Usd("2.00"), "eve": Usd("1.00")}
+    it.see(running_pod("b", 3000, namespace="bob"), 3000)
+    it.see(running_pod("b", 3000, 3500, namespace="bob"), 3500)
+    it.update(3500, launched_for_ann)
+    it.lose("uid-squatter", 4000)
+    it.update(4000, launched_for_ann)
+    it.see(running_pod("other", None, gpus=0, **squatter), 4500)
+    it.see(running_pod("other", None, gpus=0, namespace="eve"), 5000)
+    it.update(5000, launched_for_ann)
+    assert it.costs(6000) == {"ann": Usd("3.50"), "bob": Usd("0.50"), "eve": Usd("2.00")}
 
 
 def test_the_cost_of_a_machine_that_runs_for_months_is_compacted_and_not_billed_again():

@@ -1,5 +1,7 @@
 """How `forebay budgets` prints and plots budgets."""
 
+from msgspec.structs import replace
+
 from forebay.cli.budgets.command import show
 from forebay.cli.budgets.plot import plot, sparkline
 from tests.unit.reporting.budget_objects import reported_exceeded, used
@@ -36,6 +38,17 @@ def test_without_ledgers_the_table_is_followed_by_a_note(capsys):
     printed = capsys.readouterr().out
     assert "default/team-a" in printed
     assert "Usage is as the operator last reported it." in printed
+
+
+def test_each_amount_has_the_unit_of_what_its_budget_counts(capsys):
+    resources = {"nvidia.com/gpu": "2 GPU-h", "cpu": "2 core-h", "example.com/tpu": "2 example.com/tpu-h"}
+    show([replace(used((-3, -1)), resource=each) for each in resources], "", with_plot=False)
+
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert "CONSUMED" in header
+    for row, amount in zip(rows, resources.values(), strict=True):
+        assert f"   {amount}   " in row
+        assert "   24h   " in row
 
 
 def test_without_budgets_the_output_says_so(capsys):

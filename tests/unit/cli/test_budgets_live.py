@@ -44,7 +44,7 @@ def test_the_table_shows_usage_and_quota(kubeconfig):
     text = forebay("budgets", KUBECONFIG=kubeconfig)
     assert (text.returncode, text.stderr) == (0, "")
     header, *rows = text.stdout.splitlines()
-    assert header.split()[:5] == ["BUDGET", "GPU-HOURS", "QUOTA", "LEFT", "USD"]
+    assert header.split()[:5] == ["BUDGET", "CONSUMED", "QUOTA", "LEFT", "USD"]
     (row,) = (each for each in rows if each.startswith("default/lab "))
     assert " of 500.00 " in row
 

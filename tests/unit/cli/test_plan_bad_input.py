@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tarfile
 
 import pytest
 import structlog
@@ -147,6 +148,15 @@ def test_a_table_that_unpacks_without_end_is_one_sentence(sentence):
 
     expected = "offers.csv unpacks to more than 128 MiB: too large for a table of offers"
     assert sentence(offers=bomb) == expected
+
+
+def test_a_support_bundle_that_unpacks_without_end_is_one_sentence_whatever_part_of_it_does(sentence):
+    header = tarfile.TarInfo("././@PaxHeader")
+    header.type, header.size = tarfile.XHDTYPE, 130 << 20
+    bomb = gzip.compress(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * header.size, compresslevel=1)
+
+    assert sentence(work=bomb) == "work.yaml unpacks to more than 128 MiB: too large for a support bundle"
+    assert sentence(work=gzip.compress(b"no archive")).startswith("work.yaml is not a complete support bundle: ")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Which pods are demand, and the reason of every other pod."""
 
+from datetime import timedelta
+
 import pytest
 
 from forebay.demand.assessment import assess, not_demand
+from forebay.demand.scheduler_waits import PREEMPTION, SchedulerWaits, scheduler_waits
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Phase
 from tests.unit.demand.builders import NOW, ago, node, pod
@@ -72,3 +75,18 @@ def test_a_pod_that_forebay_nominated_is_still_demand():
 def test_a_nomination_to_a_node_that_is_gone_or_down_does_not_count(nodes):
     assert reason_of(pod(nominated_node="n1"), nodes=nodes) is None
     assert reason_of(pod(nominated_node="n1"), nodes={"n1": node("n1")}) is Reason.PREEMPTING
+
+
+def test_a_nomination_that_leads_to_nothing_is_believed_for_five_minutes():
+    nodes = {name: node(name) for name in ("n1", "n2")}
+
+    def reason_at(now, waits, nominated):
+        (found,) = assess([pod(nominated_node=nominated)], None, now, nodes=nodes, waits=waits).not_demand or (None,)
+        return found and found.reason
+
+    first = scheduler_waits(SchedulerWaits(), [pod(nominated_node="n1")], NOW - PREEMPTION)
+    assert reason_at(NOW - timedelta(seconds=1), first, "n1") is Reason.PREEMPTING
+    later = scheduler_waits(first, [pod(nominated_node="n1")], NOW)
+    assert reason_at(NOW, later, "n1") is None, "it is demand"
+    elsewhere = scheduler_waits(later, [pod(nominated_node="n2")], NOW)
+    assert reason_at(NOW, elsewhere, "n2") is Reason.PREEMPTING, "the scheduler has found other pods to preempt"

@@ -40,13 +40,14 @@ def for_ever(key, **fields):
     ],
 )
 def test_a_pod_that_tolerates_a_lost_node_without_a_limit_waits_for_it(tolerations, waits):
-    assert waits_for_its_node([tolerating(*tolerations)]) == ("default/train" if waits else None)
+    assert waits_for_its_node([tolerating(*tolerations)], by_toleration=True) == ("default/train" if waits else None)
+    assert waits_for_its_node([tolerating(*tolerations)], by_toleration=False) is None
 
 
 def test_one_pod_that_waits_is_enough_and_is_named():
     pods = [running("a"), tolerating(for_ever(""), name="b"), running("c")]
-    assert waits_for_its_node(pods) == "default/b"
-    assert waits_for_its_node([]) is None
+    assert waits_for_its_node(pods, by_toleration=True) == "default/b"
+    assert waits_for_its_node([], by_toleration=True) is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_pod_whose_owner_says_so_must_stay(annotations, stays):
     pod = replace(running(gpus=0), annotations=annotations)
     assert must_stay(pod) is stays
     assert keeps_machine(pod, None) is stays
-    assert waits_for_its_node([pod]) == ("default/train" if stays else None)
+    assert waits_for_its_node([pod], by_toleration=False) == ("default/train" if stays else None)
 
 
 def test_a_pod_with_a_gpu_keeps_its_machine():

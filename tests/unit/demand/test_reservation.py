@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.demand.free_capacity import FreeNode
 from forebay.demand.refusal import refusal_holds
-from forebay.demand.reservation import SCHEDULER_GRACE, reserve
+from forebay.demand.reservation import SCHEDULER_FLUSH, SCHEDULER_GRACE, Reservations, reserve
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector, Taint
 from forebay.model.workloads import PodAffinityTerm
@@ -242,3 +243,21 @@ def test_a_refusal_holds_until_its_reason_in_the_pod_is_resolved(refusal, messag
 
 def test_without_demand_nothing_is_reserved():
     assert reserve([], [free_node()], NOW).placed == {}
+
+
+def test_a_pod_waits_for_the_scheduler_on_a_node_that_its_group_got_for_it_and_is_refused_after_a_flush():
+    waiting = pod("p", unschedulable_since=ago(minutes=10))
+    earlier, grown = (
+        FreeNode(node=node(name, created=created), free=node().allocatable, in_group=True)
+        for name, created in (("earlier", ago(hours=1)), ("grown", ago(minutes=5)))
+    )
+
+    def after(span, *nodes):
+        before = Reservations(fitting={"uid-p": NOW - span})
+        return reserve([waiting], nodes, NOW, before=before)
+
+    assert after(SCHEDULER_GRACE, earlier).left == (waiting,), "the group had that node before"
+    assert after(SCHEDULER_GRACE, earlier, grown).placed["uid-p"].node == "grown"
+    late = after(SCHEDULER_GRACE + SCHEDULER_FLUSH, earlier, grown)
+    assert (late.left, [each.reason for each in late.refused]) == ((), [Reason.SCHEDULER_REFUSES])
+    assert after(SCHEDULER_GRACE, replace(grown, in_group=False)).left == (waiting,)

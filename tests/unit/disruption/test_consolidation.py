@@ -191,6 +191,22 @@ def test_empty_nodes_spend_no_budget_and_what_cannot_go_holds_none_of_them():
     assert names(scale_down([*machines, *stuck], NOW, rules)) == ["r0", "r1", "r2"]
 
 
+def test_a_blocked_drain_and_a_failed_power_off_keep_no_idle_node_with_pods_on_either():
+    rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
+    cpu_only = rented("idle", pods=[running(gpus=0)])
+    failing = rented(
+        "failing", State.TERMINATING, reason=Reason.TERMINATION_FAILED, since=ago(hours=1), **leaving(Reason.EXPIRED)
+    )
+
+    def drains(since):
+        return rented("blocked", State.DRAINING, pods=[running()], since=since, **leaving(Reason.EXPIRED))
+
+    assert names(scale_down([cpu_only, drains(ago(minutes=4))], NOW, rules)) == []
+    assert names(scale_down([cpu_only, drains(ago(minutes=5)), failing], NOW, rules)) == ["idle"]
+    assert names(scale_down([expired("old"), failing], NOW, rules)) == ["old"]
+    assert names(scale_down([expired("old"), drains(ago(minutes=5))], NOW, rules)) == [], "or all would be cordoned"
+
+
 def test_nodes_that_leave_count_for_a_budget_in_percent():
     rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes="50%"),))
     staying = [expired(f"r{number}") for number in range(3)]

@@ -10,6 +10,7 @@ from forebay.api.parts import Condition, Truth
 from forebay.demand.assessment import NotDemand
 from forebay.demand.planned_pods import idle_condition
 from forebay.demand.reservation import Reservation, Reservations
+from forebay.demand.scheduler_waits import FIRST_REPORT, SchedulerWaits, scheduler_waits
 from forebay.disruption.machine_use import MachineUse, idle_updates, machine_uses
 from forebay.model.kept import KeptMapping, KeptTuple
 from forebay.model.reasons import Reason
@@ -158,6 +159,24 @@ def test_a_pod_that_the_scheduler_fails_to_try_is_expected_for_two_minutes(since
     failing = pod(unschedulable_since=None, scheduler_error_since=since)
     (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [failing], now=NOW).machines
     assert use.awaited_by == awaited
+
+
+def test_a_pod_that_the_scheduler_never_reports_on_is_expected_for_ten_minutes():
+    silent = pod(unschedulable_since=None)
+    waits = scheduler_waits(SchedulerWaits(), [silent], NOW - FIRST_REPORT)
+
+    def awaited_by(waits, now):
+        (use,) = machine_uses(
+            [record("n1")], {"n1": node("n1")}, {}, Reservations(), [silent], now=now, waits=waits
+        ).machines
+        return use.awaited_by
+
+    assert awaited_by(waits, NOW - timedelta(seconds=1)) == "default/train"
+    waits = scheduler_waits(waits, [silent], NOW)
+    assert awaited_by(waits, NOW) is None
+    gated = pod(unschedulable_since=None, scheduling_gates=("a/b",))
+    waits = scheduler_waits(scheduler_waits(waits, [gated], NOW), [silent], NOW)
+    assert awaited_by(waits, NOW) == "default/train", "it was held by a gate until now"
 
 
 def test_what_was_found_in_an_earlier_tick_holds_only_while_nobody_waits_and_nothing_went():

@@ -41,3 +41,15 @@ def test_a_pod_that_is_replaced_under_its_name_has_gone():
     changes.change(old, new)
 
     assert taken(changes) == [("a", True), ("a", False)]
+
+
+def test_the_deletion_of_a_pod_that_keeps_its_machine_is_kept_though_its_start_is_not_read():
+    changes = PodChanges(lambda: NOW)
+    changes.followed = True
+    stays = {"annotations": {"forebay.dev/do-not-disrupt": "true"}}
+
+    changes.change(running("keeps", gpus=0, **stays), None)
+    changes.change(running("passing", gpus=0), None)
+    changes.change(pod("waiting", gpus=0, **stays), None)
+
+    assert taken(changes) == [("keeps", True)]

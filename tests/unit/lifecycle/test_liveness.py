@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from forebay.api.parts import Truth
 from forebay.lifecycle.next_step import awaits_listing
 from forebay.lifecycle.steps import Uncordon
+from forebay.model.requirements import Toleration
 from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.builders import (
     NOW,
@@ -55,6 +56,15 @@ def test_a_node_that_is_not_ready_for_five_minutes_is_drained():
     step = next_step(waiting, LATER + minutes(5))
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.UNHEALTHY)
     assert step.status.failures == 1
+
+
+def test_a_lost_node_of_a_rented_machine_is_not_kept_for_pods_that_tolerate_everything():
+    tolerant = replace(pod(), shape=replace(pod().shape, tolerations=(Toleration(key="", operator="Exists"),)))
+
+    for owned, goes in ((False, True), (True, False)):
+        lost = facts(unhealthy(owned=owned), node=node(ready=False), pods=(tolerant,))
+        step = next_step(lost, LATER + minutes(60))
+        assert (step is not None and step.status.state is S.DRAINING) is goes
 
 
 @pytest.mark.parametrize("gone", [None, node(ready=False)], ids=["missing node", "node that is not ready"])

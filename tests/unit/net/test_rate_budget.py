@@ -85,10 +85,24 @@ async def test_retry_after_pauses_all_requests(status):
 
 
 async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it():
-    budget = RateBudget(Sent((429, {"Retry-After": "600"})), qps=10, burst=10)
+    budget = RateBudget(Sent((429, {"Retry-After": "200"})), qps=10, burst=10)
     await budget.request(GET)
-    with pytest.raises(NeverSent, match=r"delay the request by 600 s, more than 30 s \(the server asked for a pause\)"):
+    with pytest.raises(NeverSent, match=r"delay the request by 200 s, more than 30 s \(the server asked for a pause\)"):
         await budget.request(GET)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Retry-After": "86400"}, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "86400"}],
+    ids=["retry after", "quota"],
+)
+async def test_a_server_that_asks_for_a_day_is_asked_again_after_five_minutes(headers):
+    sent = Sent((429, headers))
+    budget = RateBudget(sent, qps=10, burst=10)
+    await budget.request(GET)
+    await asyncio.sleep(299)
+    await budget.request(GET)
+    assert sent.at == [0, 300]
 
 
 async def test_a_pause_also_applies_to_requests_that_already_wait():

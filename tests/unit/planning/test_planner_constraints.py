@@ -388,6 +388,33 @@ def test_all_rules_of_a_pod_about_zones_are_kept():
     assert set(why(made).values()) == {Reason.SPREAD_IMPOSSIBLE}
 
 
+def test_a_zone_is_cut_to_its_spread_though_other_pods_have_other_rules_about_zones():
+    alone = shape(pod_anti_affinity=(PodAffinityTerm(ZONE, OTHERS),))
+    spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
+    offers = [candidate(1, "1", name="many", zone="a"), candidate(1, "1", name="few", zone="b", stock=2)]
+    waiting = [*pods(2, alone, labels={"app": "other"}), *pods(8, spread, labels={"app": "a"})]
+
+    made = plan(waiting, offers, (), Preferences(refine=False))
+
+    assert bought(made) == ["few", "few", "many", "many", "many"]
+
+
+def test_a_pod_whose_rules_are_not_planned_for_changes_nothing_for_others():
+    fields = {
+        "topology_spread": (TopologySpread(ZONE, 1, APP),),
+        "pod_anti_affinity": (PodAffinityTerm("topology.kubernetes.io/region", APP),),
+    }
+    spread = shape(topology_spread=(TopologySpread(ZONE, 4, OTHERS),))
+    offers = [candidate(1, "1", name="single", zone="a"), candidate(8, "2.05", name="eight", zone="b")]
+    refused = pods(1, shape(gpus=8, **fields), labels={"app": "a"})
+
+    made = plan([*refused, *pods(4, spread, labels={"app": "other"})], offers)
+
+    assert list(why(made).values()) == [Reason.AFFINITY_NOT_PLANNED]
+    assert bought(made) == ["eight"]
+    assert made.gap < 0.001
+
+
 def test_rules_about_two_topologies_are_not_planned_for():
     fields = {
         "topology_spread": (TopologySpread(ZONE, 1, APP),),

@@ -6,11 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudgetStatus
+from forebay.api.parts import Truth
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
+from forebay.model.reasons import Reason
 from forebay.reconcile.budget_reports import report_budgets
 from forebay.reconcile.isolation import Faults
-from forebay.reconcile.snapshot import BudgetState, Memory, Snapshot
+from forebay.reconcile.snapshot import BudgetState, Memory, Snapshot, Uncounted
 from tests.unit.budgets.factories import at, budget, pod
 
 
@@ -159,7 +161,28 @@ def test_a_budget_that_is_not_counted_is_written_to_all_the_same():
     cluster = Cluster(1)
     other = budget("other", labels={"team": "other"})
     cluster.budgets[other.key] = other
-    assert cluster.tick(0, invalid={other.key: "the selector is empty"})[0] == ["team-0", "other"]
+    invalid = {other.key: Uncounted(Reason.INVALID_QUOTA, "spec.quota is invalid.")}
+    assert cluster.tick(0, invalid=invalid)[0] == ["team-0", "other"]
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        (Uncounted(Reason.INVALID_QUOTA, "spec.quota is invalid."), Reason.INVALID_QUOTA),
+        (Uncounted(Reason.RECONCILE_FAILED, "See the log."), Reason.RECONCILE_FAILED),
+        (None, Reason.LEDGER_UNREAD),
+    ],
+)
+def test_a_budget_that_is_not_counted_says_why(known, reason):
+    cluster = Cluster(0)
+    other = budget("other", labels={"team": "other"})
+    cluster.budgets[other.key] = other
+    cluster.tick(0, invalid={} if known is None else {other.key: known})
+    conditions = cluster.budgets[other.key].status.conditions
+    assert {(each.type, each.status, each.reason) for each in conditions} == {
+        ("Ready", Truth.FALSE, reason),
+        ("Degraded", Truth.TRUE, reason),
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Purchases become GPUInstances, and no GPUInstance is deleted that is still needed."""
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,7 +13,7 @@ from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector
-from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
+from forebay.model.sources import Billing, Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.model.workloads import PodAffinityTerm
 from forebay.reconcile.budgeting import Budgeting, assess_budgets
 from forebay.reconcile.buying import buy
@@ -144,3 +146,25 @@ def test_a_pod_that_nothing_fits_holds_back_no_other_pod_of_its_budget():
     assert [each.pod.name for each in found.bought.left_out] == ["huge"]
     assert [ref.name for create in found.bought.decisions for ref in create.spec.pods] == ["small"]
     assert found.admitted.held == ()
+
+
+def test_a_gang_is_bought_for_whole_or_not_at_all_where_a_budget_of_dollars_holds_one_of_its_pods():
+    gang = {"forebay.dev/pod-group": "trio"}
+    held = pod("held", labels={"team": "a"}, annotations=gang)
+    others = [pod(name, annotations=gang) for name in ("other", "third")]
+    alone = pod("alone")
+    own = budget(hours="1000", usd="0.01")
+    accounts = Accounts()
+    accounts.open(own, NOW)
+    accounts.see(held, NOW)
+    everybody = (alone, *others, held)
+    state = BudgetState(accounts=accounts.frozen())
+    by_the_hour = replace(RENTED.offers[0], billing=Billing(minimum=timedelta(hours=1)))
+    sources = {RENTED.key: replace(RENTED, offers=(by_the_hour,))}
+    snapshot = replace(EMPTY, pending=everybody, budgets=(own,), budget_state=state, sources=sources)
+
+    found = purchases(snapshot, assess_budgets(snapshot), Reservations(left=everybody))
+
+    assert [ref.name for create in found.bought.decisions for ref in create.spec.pods] == ["alone"]
+    told = {each.pod.name for each in (*found.admitted.held, *found.bought.held)}
+    assert told == {"held", "other", "third"}

@@ -6,10 +6,12 @@ import pytest
 
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.model.reasons import Reason
+from forebay.planning.candidates import CandidateContext, CoolingDown, candidates
 from forebay.reconcile.capacity_conditions import report_capacity, without_figures
 from forebay.reconcile.decisions import PodEvent
 from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import NOW, pod, running
+from tests.unit.planning.test_candidates import node_class, offer, pool, source
 
 
 def written(*waits, now=NOW, reservations=None, **snapshot):
@@ -60,6 +62,20 @@ def test_a_pod_told_to_wait_until_noon_is_told_anew_in_the_afternoon():
 
     assert not written(held, now=noon).refreshes
     assert [each.message for each in written(held, now=noon + timedelta(seconds=1)).refreshes] == [held.sentence]
+
+
+def test_a_pod_told_of_a_cooldown_that_is_over_is_told_of_the_next():
+    def cooling(until):
+        offers = source(offer())
+        context = CandidateContext(now=NOW, cooldowns={offer().key: CoolingDown(until, "it failed.")})
+        (excluded,) = candidates(offers, [pool()], [node_class()], context).excluded
+        return f"The only offer {excluded.sentence}."
+
+    first, second = NOW + timedelta(minutes=5), NOW + timedelta(minutes=30)
+    waiting = wait(sentence=cooling(second), capacity=f"NoOfferFits: {cooling(first)}")
+
+    assert not written(waiting, now=first).refreshes
+    assert written(waiting, now=first + timedelta(seconds=1)).refreshes
 
 
 def test_what_is_no_date_in_the_text_of_somebody_else_is_no_date():

@@ -261,6 +261,22 @@ def test_a_node_is_not_changed_while_it_cannot_be(made, seen, besides, pending):
     assert found.pending >= pending
 
 
+def test_nodes_that_cannot_be_changed_yet_keep_no_other_as_it_is():
+    records = (
+        record("launched", S.LAUNCHED, planned=PLANNED),
+        replace(record("unplanned"), spec=replace(record("unplanned").spec, node=None)),
+        record("absent", planned=PLANNED),
+        record("unready", planned=PLANNED),
+        record("first", S.JOINED, planned=PLANNED),
+        record("second", planned=PLANNED),
+    )
+    nodes = [node("unready", labels={}, ready=False), *(node(name, labels={}) for name in ("first", "second"))]
+
+    found = sync_nodes(Snapshot(now=NOW, nodes={each.name: each for each in nodes}), records)
+
+    assert [each.node.name for each in found.decisions] == ["first", "second"]
+
+
 def test_annotations_are_written_once():
     mine = record("n1", planned={"annotations": {"b": "2", "a": "1"}})
 

@@ -18,6 +18,7 @@ from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import Evict, EvictionBackoff, Pause, PausedJob, Resume
 from forebay.budgets.usage import seconds
 from forebay.demand.reservation import Reservations
+from forebay.demand.scheduler_waits import SchedulerWaits
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import LabelOperator, LabelSelector, NodeSelectorTerm, Requirement, Toleration
@@ -140,7 +141,10 @@ def a_full_snapshot():
         },
         unusable={SourceKey("owned", "aws"): "not in this release"},
         claimed_twice={"owned": {"m3": "the environment"}},
-        memory=Memory(reservations=Reservations(fitting={"uid-a": NOW})),
+        memory=Memory(
+            reservations=Reservations(fitting={"uid-a": NOW}),
+            scheduler_waits=SchedulerWaits(unreported={"uid-a": NOW}, nominated={"uid-b": ("n1", NOW)}),
+        ),
         intolerant=frozenset({"uid-b"}),
         calls_in_flight=frozenset({"m1"}),
         rules=OperatorRules(gpu_resources=frozenset({"acme.com/gpu"}), idle_delay=timedelta(seconds=3)),

@@ -58,6 +58,7 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
 
 
 def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
+    from forebay.budgets.usage import unit_of
     from forebay.cli.budgets.plot import plot, sparkline
 
     if not found:
@@ -66,7 +67,7 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
     print_table(
         (
             "BUDGET",
-            "GPU-HOURS",
+            "CONSUMED",
             "QUOTA",
             "LEFT",
             "USD",
@@ -80,7 +81,7 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
         [
             (
                 f"{each.namespace}/{each.name}",
-                _hours(each.consumed),
+                f"{_hours(each.consumed)} {unit_of(each.resource)}",
                 _hours(each.quota),
                 _hours(each.remaining),
                 _dollars(each.consumed_usd, each.quota_usd),

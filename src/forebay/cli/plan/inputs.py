@@ -41,7 +41,7 @@ from forebay.wiring.logs import configure_logging
 from forebay.wiring.run_settings import rules_of
 
 _GZIP: Final = b"\x1f\x8b"
-#: Bytes of a table after unpacking: a few times what the largest price lists have.
+#: Bytes of a table or bundle after unpacking: a few times what the largest price lists have.
 _MOST_UNPACKED: Final = 128 << 20
 
 
@@ -142,29 +142,36 @@ def _unbundled(name: str, data: bytes) -> bytes:
     """The snapshot of a support bundle; any other data as it is."""
     if not data.startswith(_GZIP):
         return data
+    # Unpacked first, within the limit: the headers of an archive may be as large as its files.
+    unpacked = _unpacked(name, data, "support bundle")
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as bundle:
+        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as bundle:
             for member in bundle:
                 if member.isfile() and member.name.rpartition("/")[2] == SNAPSHOT_FILE:
                     file = bundle.extractfile(member)
-                    if file is None or member.size > _MOST_UNPACKED:
+                    if file is None:
                         break
                     return file.read()
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError) as error:
         raise UserError(f"{name} is not a complete support bundle: {error}") from error
-    raise UserError(f"{name} has no {SNAPSHOT_FILE} of a usual size: it is no support bundle of Forebay")
+    raise UserError(f"{name} has no {SNAPSHOT_FILE}: it is no support bundle of Forebay")
+
+
+def _unpacked(name: str, data: bytes, what: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(_MOST_UNPACKED + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{name} is not a complete gzip file: {error}") from error
+    if len(unpacked) > _MOST_UNPACKED:
+        raise UserError(f"{name} unpacks to more than {_MOST_UNPACKED >> 20} MiB: too large for a {what}")
+    return unpacked
 
 
 def read_offers(name: str) -> list[Row]:
     data = read_data(name)
     if data.startswith(_GZIP):
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-                data = file.read(_MOST_UNPACKED + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{name} is not a complete gzip file: {error}") from error
-        if len(data) > _MOST_UNPACKED:
-            raise UserError(f"{name} unpacks to more than {_MOST_UNPACKED >> 20} MiB: too large for a table of offers")
+        data = _unpacked(name, data, "table of offers")
     try:
         return read_table(io.StringIO(data.decode("utf-8"), newline=""))
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from forebay.budgets.bill import MACHINE_LEDGER, Bill
 from forebay.budgets.bill_keys import BillKey
 from forebay.budgets.ledger.chunks import UnreadableChunk, decode_chunk
 from forebay.budgets.ledger.ledger import Ledger
+from forebay.demand.maintenance import keeps_without_gpu
 from forebay.demand.planned_pods import is_gone
 from forebay.engine.ledger.store import Chunks, LedgerKey, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
@@ -38,7 +39,7 @@ class BillAccounting:
         self._opened = False
         #: UIDs of stored ledgers of the bill whose key cannot be read.
         self._unreadable: frozenset[str] = frozenset()
-        self.bill = Bill(accounts, self._find, gpu_resources=gpu_resources)
+        self.bill = Bill(accounts, self._find, gpu_resources=gpu_resources, holds=keeps_without_gpu)
 
     def open(self, sync: LedgerSync) -> None:
         """Read the stored bill, on the first call."""

@@ -27,9 +27,10 @@ from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE, MARKED
 from forebay.model.kept import among
 from forebay.model.quantities import GPU_SUFFIX
+from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.reconcile.node_changes import out_of_service_taint
-from forebay.reconcile.snapshot import BudgetState
+from forebay.reconcile.snapshot import BudgetState, Uncounted
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ class BudgetAccounting:
         #: The first update is over, so every existing pod has been seen.
         self._started = False
         self._known: dict[BudgetKey, GPUWorkloadBudget] = {}
-        self._invalid: dict[BudgetKey, str] = {}
+        self._invalid: dict[BudgetKey, Uncounted] = {}
         #: Accounts of budgets that were deleted since this process leads.
         self._closed: dict[BudgetKey, _Closed] = {}
         #: Usage in the ledger of each budget, divided by the usage that the statuses of its pods show (`Audits`).
@@ -256,22 +257,25 @@ class BudgetAccounting:
     def _try_open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
         with LoggedBugs("budget not counted", self._counts, namespace=budget.key[0], budget=budget.key[1]):
             return self._open(budget, now)
-        self._invalid[budget.key] = "Forebay failed to open the account of the budget: see its log."
+        sentence = "Forebay failed to open the account of the budget: see its log."
+        self._invalid[budget.key] = Uncounted(Reason.RECONCILE_FAILED, sentence)
         return False
 
     def _open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
         """Open the account of a budget; returns whether it is new."""
         key, uid = budget.key, budget.uid
+        try:
+            QuotaLimits.of(budget.spec.quota)
+        except ValueError as error:
+            sentence = f"spec.quota is invalid: {error}. Until it is corrected, the budget does nothing."
+            self._invalid[key] = Uncounted(Reason.INVALID_QUOTA, sentence)
+            return False
+        self._invalid.pop(key, None)
         account = self.accounts.get(key)
         reset = budget.metadata.annotations.get(RESET_USAGE_ANNOTATION) == "true"
         continued = account is not None and account.ledger.chunk_log.owner != uid
         if account is not None and account.uid == uid and not (reset and continued):
             self.accounts.open(budget, now)
-            return False
-        try:
-            QuotaLimits.of(budget.spec.quota)
-        except ValueError as error:
-            self._invalid[key] = f"spec.quota is invalid: {error}. Usage is not counted until spec.quota is corrected."
             return False
         self._close(key, now)
         closed = self._closed.pop(key, None)

@@ -11,6 +11,7 @@ from forebay.budgets.accounts import Accounts
 from forebay.budgets.bill import MACHINE_LEDGER, Bill
 from forebay.budgets.claims import ClaimedGPUs
 from forebay.budgets.ledger.ledger import Ledger
+from forebay.demand.maintenance import keeps_without_gpu
 from forebay.engine.ledger.bill_accounting import bill_key_of
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.kube.client import Client
@@ -68,7 +69,7 @@ async def read_ledgers(
     for pod in pods.values():
         accounts.see(pod, now)
     accounts.close_missing()
-    bill = Bill(accounts, lambda _namespace, _name, uid: pods.get(uid))
+    bill = Bill(accounts, lambda _namespace, _name, uid: pods.get(uid), holds=keeps_without_gpu)
     for ledger_key, chunks in stored.items():
         key = bill_key_of(chunks) if ledger_key.unit is Unit.BILL else None
         if key is not None:

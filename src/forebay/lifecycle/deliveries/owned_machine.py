@@ -38,6 +38,7 @@ class OwnedMachine(DeliveryPolicy):
     has_power_on_interval: ClassVar[bool] = True
     adopted_when_found: ClassVar[bool] = True
     proven_by_node: ClassVar[bool] = True
+    left_to_tolerating_pods: ClassVar[bool] = True
     held_by_cordon: ClassVar[bool] = True
     leaves_one_by_one: ClassVar[bool] = True
     #: Nothing newer could replace it.

@@ -130,6 +130,8 @@ class DeliveryPolicy:
     every_pod_keeps_it: ClassVar[bool] = False
     #: It is terminated, with the pods on it, when its node has been NotReady for too long.
     replaced_when_unhealthy: ClassVar[bool] = True
+    #: While its node is NotReady, it is left to pods that tolerate that without an end: somebody may be at work on it.
+    left_to_tolerating_pods: ClassVar[bool] = False
     #: A cordon by people keeps it as it is: whoever cordons a rented node wants to be rid of it.
     held_by_cordon: ClassVar[bool] = False
     #: At most one begins to leave in the operator's scale-down interval.

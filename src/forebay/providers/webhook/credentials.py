@@ -1,10 +1,11 @@
 """Credentials of calls to a machine's endpoints, from the Secrets that the machine names."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import unquote, unquote_plus
 
 import msgspec
 
@@ -86,7 +87,11 @@ async def _headers(ref: SecretRef | None, secrets: Secrets) -> dict[str, str]:
 
 
 def _secret_parts(header: str) -> Iterator[str]:
-    """Parts of a header that a server may repeat on their own: the token after `Bearer`, the password in `Basic`."""
+    """Parts of a header that a server may repeat on their own: the token after `Bearer`, the password in `Basic`, the
+    values of a cookie or of parameters (`Token token="..."`).
+    """
+    for pair in re.split("[;,\\s]+", header):
+        yield pair.partition("=")[2].strip("\"'")
     for word in header.split()[1:]:
         yield word
         if header.lower().startswith("basic "):
@@ -97,17 +102,48 @@ def _secret_parts(header: str) -> Iterator[str]:
 
 
 def secret_parts_of(machine: Machine, url: str) -> Iterator[str]:
-    """Parts of an endpoint's URL that may be secret and that a server may repeat: user name and password, values of the
-    query, the fragment, and segments of the path that look like keys rather than words.
+    """Parts of an endpoint's URL that may be secret and that a server may repeat: user name and password, the query and
+    its values, the fragment, and segments of the path that look like keys rather than words. As they are written, and
+    as a server reads them.
     """
-    parts = urlsplit(url)
-    userinfo = parts.netloc.rpartition("@")[0]
-    yield from (userinfo, *userinfo.split(":"), parts.fragment)
-    yield from (value for _, value in parse_qsl(parts.query))
-    for segment in parts.path.split("/"):
-        looks_random = any(char.isdigit() for char in segment) and any(char.isalpha() for char in segment)
-        if len(segment) >= _SHORTEST_KEY and looks_random and machine.name not in segment:
+    for part in _raw_parts(machine, url):
+        yield part
+        yield unquote(part)
+        yield unquote_plus(part)
+
+
+def _raw_parts(machine: Machine, url: str) -> Iterator[str]:
+    userinfo, rest = _split_userinfo(url.partition("://")[2])
+    user, _, password = userinfo.partition(":")
+    yield from (userinfo, user, password, *re.split("[/?#]", password))
+    path, _, fragment = rest.partition("#")
+    path, _, query = path.partition("?")
+    yield from (fragment, query)
+    for pair in re.split("[&;]", query):
+        name, _, value = pair.partition("=")
+        yield value or name
+    for segment in path.split("/")[1:]:
+        if len(segment) >= _SHORTEST_KEY and _is_no_word(segment) and machine.name not in segment:
             yield segment
+
+
+def _split_userinfo(rest: str) -> tuple[str, str]:
+    """User name and password, and what comes after them, of a URL without its scheme."""
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" in host:
+        userinfo = host.rpartition("@")[0]
+        return userinfo, rest[len(userinfo) + 1 :]
+    if re.fullmatch(r"(\[.*\]|[^:]*)(:[0-9]*)?", host):
+        return "", rest
+    # A port that is no number is the beginning of a password with a delimiter in it.
+    userinfo, _, rest = rest.rpartition("@")
+    return userinfo, rest
+
+
+def _is_no_word(segment: str) -> bool:
+    """Whether a segment of a path looks like a key: digits among letters, or capital letters."""
+    has_letters = any(char.isalpha() for char in segment)
+    return has_letters and (any(char.isdigit() for char in segment) or segment != segment.lower())
 
 
 async def _signing_keys(ref: SecretKeyRef | None, secrets: Secrets) -> tuple[bytes, ...]:

@@ -19,6 +19,7 @@ import re
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -134,8 +135,18 @@ def _quoted(response: EndpointResponse, secrets: Secrets) -> str:
     sent = [value for name, value in response.request.headers.items() if name.lower() not in _PUBLIC_HEADERS]
     if any(len(word) < MIN_SECRET for value in sent for word in value.split()[-1:]):
         return ""  # a secret this short cannot be redacted
-    text = secrets.redactor.text(response.body.decode("utf-8", "replace"))
+    text = secrets.redactor.text(_without_target(response.body.decode("utf-8", "replace"), response.request.url))
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     if not line:
         return ""
     return f' ("{line[:_LONGEST_QUOTE]}{"..." if len(line) > _LONGEST_QUOTE else ""}")'
+
+
+def _without_target(text: str, url: str) -> str:
+    """The text without path and query of the URL, which servers repeat ("Cannot POST /hooks/...") and may be secret."""
+    target = "/" + url.partition("://")[2].rpartition("@")[2].partition("#")[0].partition("/")[2]
+    path = target.partition("?")[0].rstrip("/")
+    for each in (target, unquote(target), path, unquote(path)):
+        if len(each) >= MIN_SECRET:
+            text = text.replace(each, HIDDEN)
+    return text
