@@ -237,13 +237,16 @@ def bill(found: Mapping[BillKey, Cost]) -> list[BillRow]:
     ]
 
 
-def spend_text(spend: SpendView) -> str:
-    """`$1.80/h now; $0.90 since 2026-05-04 11:00 UTC for 3 GPUInstances`."""
+def spend_text(spend: SpendView, rows: Sequence[BillRow] | None) -> str:
+    """`$1.80/h now; $42.10 in 31 days`, by the bill. Without one, what the GPUInstances that are shown have cost."""
+    now = f"{UsdPerHour(spend.hourly)} now"
+    if rows:
+        return f"{now}; {sum((Usd.from_exact(each.spent_exact) for each in rows), NO_COST)} in 31 days"
     if not spend.machines:
         return "$0.00: there are no GPUInstances"
     instances = counted(spend.machines, "GPUInstance")
     since = f" since {spend.since:%Y-%m-%d %H:%M} UTC" if spend.since is not None else ""
-    return f"{UsdPerHour(spend.hourly)} now; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
+    return f"{now}; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
 
 
 def missing_kinds_text(kinds: Iterable[str]) -> str:
