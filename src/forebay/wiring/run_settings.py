@@ -1,8 +1,7 @@
 """What the settings of `run` mean: rules, intervals and addresses. Every mistake is a `SettingsError`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +11,7 @@ from forebay.engine.loop import LoopTiming
 from forebay.model.quantities import UsdPerHour
 from forebay.offload.departure import OffloadRules
 from forebay.reconcile.snapshot import OperatorRules
-from forebay.settings import Settings, SettingsError
+from forebay.settings import Settings, SettingsError, all_settings
 
 if TYPE_CHECKING:
     from forebay.web.ports import Ports
@@ -42,22 +41,13 @@ def _is_host(text: str) -> bool:
 
 def check_settings(settings: Settings) -> None:
     """Raises one `SettingsError` that lists everything that is wrong with the settings of `run`."""
-    durations = (
-        *("idle_delay", "adoption_grace", "power_on_interval", "scale_down_interval", "max_pending_time"),
-        "dry_run_run_time",
-    )
-    addresses = ("health_server_address", "metrics_bind_address", "web_address", "log_server_address")
-    checks: tuple[Callable[[], object], ...] = (
-        *(partial(_duration, name, getattr(settings, name)) for name in durations),
-        partial(_count, "pending_job_threshold", settings.pending_job_threshold),
-        partial(_price, "max_gpu_price", settings.max_gpu_price),
-        partial(timing_of, settings),
-        *(partial(_address, name, text) for name in addresses if (text := getattr(settings, name)) != "0"),
-    )
     problems = []
-    for check in checks:
+    for setting in all_settings():
         try:
-            check()
+            if setting.name == "reconcile_interval":
+                timing_of(settings)
+            elif setting.form is not None:
+                _CHECKS[setting.form](setting.name, getattr(settings, setting.name))
         except SettingsError as error:
             problems.append(str(error))
     if problems:
@@ -128,6 +118,10 @@ def _address(setting: str, text: str) -> tuple[str, int]:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
 
 
+def _address_or_none(setting: str, text: str) -> tuple[str, int] | None:
+    return None if text == "0" else _address(setting, text)
+
+
 def _count(setting: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not a whole number")
@@ -142,3 +136,13 @@ def _price(setting: str, text: str) -> UsdPerHour:
     if price <= UsdPerHour.zero():
         raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not more than 0")
     return price
+
+
+#: How the text of a setting is read, by its form.
+_CHECKS: Final[Mapping[str, Callable[[str, str], object]]] = {
+    "duration": _duration,
+    "count": _count,
+    "price": _price,
+    "address": _address,
+    "address or 0": _address_or_none,
+}

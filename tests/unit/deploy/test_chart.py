@@ -317,11 +317,34 @@ def test_a_name_that_begins_with_a_digit_gets_a_prefix_for_older_kubernetes():
 @pytest.mark.parametrize("setting", offered_settings(), ids=lambda setting: setting.name)
 def test_every_setting_of_the_operator_can_be_set(setting):
     name = setting.name.split("_")[0] + "".join(word.capitalize() for word in setting.name.split("_")[1:])
-    value = setting.choices[-1] if setting.choices else "1m"
+    value = setting.choices[-1] if setting.choices else setting.default or "example.com/gpu"
     given = environment(rendered({"settings": {name: value}}))
     assert given[setting.variable] == value
     if setting.choices:
         assert getattr(read_settings({}, given), setting.name) == value
+
+
+@pytest.mark.parametrize(("given", "value"), [(True, "on"), (False, "off")])
+def test_an_unquoted_on_is_not_taken_for_something_else(given, value):
+    assert environment(rendered({"settings": {"dryRun": given}}))["FOREBAY_DRY_RUN"] == value
+
+
+def test_logs_of_remote_pods_are_reached_at_the_port_that_was_chosen():
+    def kubelet(**settings):
+        manifests = rendered({"offload": {"enabled": True}, "settings": settings})
+        (container,) = pod(manifests)["containers"]
+        ports = [each["containerPort"] for each in container["ports"] if each["name"] == "kubelet"]
+        rules = the("NetworkPolicy", manifests)["spec"]["ingress"]
+        return ports, {"ports": [{"port": "kubelet"}]} in rules
+
+    assert kubelet() == ([10250], True)
+    assert kubelet(logServerAddress=":10251") == ([10251], True)
+    assert kubelet(logServerAddress="0") == ([], False)
+
+
+def test_plain_metrics_may_share_the_port_of_the_probes():
+    given = environment(rendered({"metrics": {"port": 8080, "secure": False}}))
+    assert given["FOREBAY_METRICS_BIND_ADDRESS"] == given["FOREBAY_HEALTH_SERVER_ADDRESS"] == ":8080"
 
 
 def test_the_port_is_the_same_everywhere():
