@@ -1,6 +1,8 @@
 """What the settings of `run` mean: rules, intervals and addresses. Every mistake is a `SettingsError`."""
 
-from collections.abc import Callable, Mapping
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,6 +12,7 @@ from forebay.api.values import NotADuration, duration
 from forebay.engine.loop import LoopTiming
 from forebay.model.quantities import UsdPerHour
 from forebay.offload.departure import OffloadRules
+from forebay.providers.webhook.groups import VARIABLES
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.settings import Settings, SettingsError, all_settings
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 _MOST_DIGITS: Final = 9
 _SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 _LARGEST_PORT: Final = 65535
+_PREFIX: Final = "FOREBAY_"
+#: What Kubernetes tells every pod of a namespace about a Service whose name begins with forebay.
+_OF_A_SERVICE: Final = re.compile(r"FOREBAY(_\w+)?_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?)$")
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -52,6 +58,21 @@ def check_settings(settings: Settings) -> None:
             problems.append(str(error))
     if problems:
         raise SettingsError("; ".join(problems))
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """A sentence for each variable `FOREBAY_...` that no setting has: a typing error would otherwise go unnoticed."""
+    known = {each.variable.removeprefix(_PREFIX) for each in all_settings()}
+    machine = tuple(VARIABLES)
+    found = []
+    for name in sorted(environment):
+        ours = name.startswith(_PREFIX) and not name.endswith(machine) and not _OF_A_SERVICE.match(name)
+        if not ours or (rest := name.removeprefix(_PREFIX)) in known:
+            continue
+        near = difflib.get_close_matches(rest, known, 1)
+        meant = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
+        found.append(f"{name} is no setting and has no effect{meant}")
+    return found
 
 
 def ports_of(settings: Settings) -> "Ports":

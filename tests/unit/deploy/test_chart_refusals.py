@@ -16,7 +16,10 @@ pytestmark = pytest.mark.helm
         ({"port": 80}, ["port: Must be greater than or equal to 1024"]),
         ({"settings": {"logLevel": "loud"}}, ['settings.logLevel must be one of the following: "debug", "info"']),
         ({"settings": {"kubeconfig": "x"}}, ["settings: Additional property kubeconfig is not allowed"]),
-        ({"settings": {"idleDelay": "soon", "maxPendingTime": 5}}, ["settings.idleDelay: Does not", "maxPendingTime: M"]),
+        (
+            {"settings": {"idleDelay": "soon", "maxPendingTime": 5}},
+            ["settings.idleDelay: Does not", "maxPendingTime: M"],
+        ),
         ({"settings": {"maxGpuPrice": 0}}, ["settings.maxGpuPrice: Must be greater than 0"]),
         ({"settings": {"pendingJobThreshold": "few"}}, ["settings.pendingJobThreshold: Does not match pattern"]),
         ({"settings": {"logServerAddress": "10251"}}, ["settings.logServerAddress: Does not match pattern"]),

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show only this budget, with a plot of its window; also NAMESPACE/NAME")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="show only this budget, with a plot of its window; also NAMESPACE/NAME"
+    )
     parser.add_argument(
         "-n", "--namespace", help="namespace of the budgets (default: all; with NAME, the one of the context)"
     )

@@ -33,7 +33,9 @@ _MOST_PODS: Final = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME; also pod/NAMESPACE/NAME")
+    parser.add_argument(
+        "object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME; also pod/NAMESPACE/NAME"
+    )
     parser.add_argument(
         "-n",
         "--namespace",
