@@ -123,6 +123,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
             ("Pods", f"{status.pods}, of which {len(status.waiting)} waiting for a GPU"),
             ("Cost", spend_text(status.spend, status.bill)),
         ],
+        titles=False,
     )
     if status.pools:
         print()

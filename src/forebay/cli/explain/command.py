@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph, print_table
+from forebay.cli.output import (
+    add_output_option,
+    print_document,
+    print_line,
+    print_paragraph,
+    print_table,
+    print_title,
+)
 from forebay.cli.parser import Command, UserError, namespace_and_name
 from forebay.settings import Settings
 
@@ -152,7 +159,7 @@ async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: 
 
 
 def show(explanation: "Explanation", now: datetime) -> None:
-    print_paragraph(f"{explanation.about}: {explanation.reason}")
+    print_title(f"{explanation.about}: {explanation.reason}")
     print_paragraph(explanation.answer, indent=2)
     for step in explanation.steps:
         print_paragraph(step, indent=4)
@@ -162,7 +169,7 @@ def show(explanation: "Explanation", now: datetime) -> None:
         show_machine(machine)
     for pod in explanation.pods[:_MOST_PODS]:
         print()
-        print_paragraph(f"{pod.about}: {pod.reason}")
+        print_title(f"{pod.about}: {pod.reason}")
         print_paragraph(pod.answer, indent=2)
         print_paragraph(f"Next: {pod.next}", indent=2)
         for machine in pod.machines:
