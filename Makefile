@@ -154,7 +154,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 lock: env ## refresh the hash-locked requirements
 	@echo uv | $(LOCK) - -o requirements/uv.txt
 	@$(LOCK) pyproject.toml --extra fast -o requirements/run.txt
-	@$(LOCK) pyproject.toml --extra embedded --extra fast --extra otel --extra sentry --group dev -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra embedded --extra fast --extra otel --extra plots --extra sentry --group dev -o requirements/dev.txt
 	@$(LOCK) pyproject.toml --extra fast --extra otel --extra sentry --constraint requirements/dev.txt -o requirements/telemetry.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --constraint requirements/dev.txt -o requirements/demo.txt
 	@echo hatchling | $(LOCK) - --constraint requirements/dev.txt -o requirements/build.txt
