@@ -1,6 +1,7 @@
 """Manifests that Helm renders from the chart."""
 
 import re
+import shutil
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from forebay.providers.webhook.groups import VARIABLES, read_groups
 from forebay.settings import read_settings
 from tests.unit.deploy.helm import (
     CHART,
+    KUBE_VERSION,
     PREDECESSORS_VALUES,
     ROOT,
     environment,
@@ -448,3 +450,28 @@ def test_only_scrapers_reach_the_port_of_metrics():
     assert the("NetworkPolicy", rendered({"networkPolicy": {"scrapers": []}}))["spec"]["ingress"] == []
     disabled = rendered({"networkPolicy": {"enabled": False}})
     assert "NetworkPolicy" not in {each["kind"] for each in disabled}
+
+
+def notes(tmp_path, values):
+    """What Helm tells whoever has installed the chart. `helm template` leaves it out, so it is rendered as a comment."""
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    text = (chart / "templates/NOTES.txt").read_text()
+    (chart / "templates/notes.yaml").write_text("".join(f"# {line}\n" for line in text.splitlines()))
+    done = helm("template", "forebay", str(chart), *KUBE_VERSION, "--show-only", "templates/notes.yaml", values=values)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_after_installation_the_notes_say_where_the_dashboard_is_and_that_a_dry_run_changes_nothing(tmp_path):
+    said = notes(tmp_path, {"replicaCount": 1, "web": {"enabled": True}, "settings": {"dryRun": "on"}})
+    assert "1 replica with leader election" in said
+    assert "port-forward service/forebay 8444" in said
+    assert "https://127.0.0.1:8444/" in said
+    assert "settings.dryRun is on" in said
+
+
+def test_notes_are_silent_about_what_is_off(tmp_path):
+    said = notes(tmp_path, {})
+    assert "2 replicas with leader election" in said
+    assert "dashboard" not in said
+    assert "dryRun" not in said
