@@ -453,7 +453,7 @@ def test_only_scrapers_reach_the_port_of_metrics():
 
 
 def notes(tmp_path, values):
-    """What Helm tells whoever has installed the chart. `helm template` leaves it out, so it is rendered as a comment."""
+    """What Helm tells whoever has installed the chart, as a comment: `helm template` leaves it out."""
     chart = shutil.copytree(CHART, tmp_path / "chart")
     text = (chart / "templates/NOTES.txt").read_text()
     (chart / "templates/notes.yaml").write_text("".join(f"# {line}\n" for line in text.splitlines()))
