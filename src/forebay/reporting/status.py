@@ -187,9 +187,14 @@ def capacity_launching(pod: Pod, records: Iterable[GPUInstance], now: datetime) 
     """Reason and sentence about the GPUInstance that launches for the pod; None where there is none."""
     for record in records:
         if any(planned.uid == pod.uid for planned in record.spec.pods) and not _is_leaving_or_gone(record):
-            deadline = record.status.deadline if record.status is not None else None
+            status = record.status
+            deadline = status.deadline if status is not None else None
             left = f"; its deadline is in {human(deadline - now)}" if deadline is not None and deadline > now else ""
-            return f"{Reason.CAPACITY_LAUNCHING}: GPUInstance {record.metadata.name} is {record.state}{left}."
+            failed = ""
+            if record.state is InstanceState.REQUESTED and status is not None and status.attempt:
+                # A call for it has failed, and is repeated.
+                failed = f" {status.message}" if status.message else ""
+            return f"{Reason.CAPACITY_LAUNCHING}: GPUInstance {record.metadata.name} is {record.state}{left}.{failed}"
     return None
 
 

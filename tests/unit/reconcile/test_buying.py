@@ -144,3 +144,16 @@ def test_a_pod_that_nothing_fits_holds_back_no_other_pod_of_its_budget():
     assert [each.pod.name for each in found.bought.left_out] == ["huge"]
     assert [ref.name for create in found.bought.decisions for ref in create.spec.pods] == ["small"]
     assert found.admitted.held == ()
+
+
+def test_a_pod_left_out_is_told_which_sources_might_still_fit_it_in_a_sentence_that_reads_well():
+    failed = {
+        SourceKey("", name): replace(RENTED, key=SourceKey("", name), offers=None, error=error)
+        for name, error in [("eu", "Its Secret does not exist: create it."), ("us", "The key is refused.")]
+    }
+    huge = pod("huge", gpus=99)
+
+    (left,) = buy(replace(EMPTY, pending=(huge,), sources=EMPTY.sources | failed), [huge]).left_out
+
+    assert ": Its Secret does not exist: create it; us of " in left.sentence
+    assert left.sentence.endswith(": The key is refused.")

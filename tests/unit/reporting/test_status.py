@@ -54,6 +54,14 @@ def test_a_waiting_pod_shows_the_instance_that_launches_else_its_condition_or_ev
     ]
 
 
+def test_a_waiting_pod_shows_why_the_launch_for_it_is_repeated():
+    message = "Power-on of m2 failed: no address is known for the host power-api. Trying again in 5s."
+    repeated = record("m2", S.REQUESTED, pods=("a",), attempt=1, reason="ProviderUnavailable", message=message)
+    found = fields(waiting=[pod("a")], records=[repeated])
+
+    assert found["waiting"][0].reason == f"CapacityLaunching: GPUInstance m2 is Requested. {message}"
+
+
 @pytest.mark.parametrize("state", [S.DRAINING, S.TERMINATING, S.GONE])
 def test_a_pod_does_not_wait_for_an_instance_that_is_leaving(state):
     found = fields(waiting=[pod("a")], records=[record("m2", state, pods=("a",))])

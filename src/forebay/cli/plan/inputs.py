@@ -75,7 +75,7 @@ async def _cluster(settings: Settings, redactor: Redactor | None = None) -> Plan
         if missing:
             raise UserError(
                 f"{config.server} does not serve {', '.join(missing)}; run: forebay manifests crds | kubectl apply -f -"
-                ", or plan from files with -f"
+                " (a plan without a cluster: forebay plan -f FILE)"
             )
         cluster = await client.get(NAMESPACES, "kube-system")
         # Secrets that are named without a namespace are in the operator's.
