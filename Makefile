@@ -161,7 +161,12 @@ lock: env ## refresh the hash-locked requirements
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev --group bench -o requirements/bench.txt
 
 IMAGE ?= forebay
-TAG ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/forebay/__init__.py)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/forebay/__init__.py)
+TAG ?= $(VERSION)
+.PHONY: tagged
+tagged: ## is TAG the version of the package? Wheel, image and chart of a release have one version
+	@[ "$(TAG)" = "$(VERSION)" ] || { echo "The tag is $(TAG) and src/forebay/__init__.py says $(VERSION): change one of them, and run make generate." >&2; exit 1; }
+
 .PHONY: wheel
 wheel: env ## build the package's wheel and source archive into dist/
 	@$(BIN)/uv build --quiet --require-hashes --build-constraint requirements/build.txt --out-dir dist .
