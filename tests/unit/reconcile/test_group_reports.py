@@ -1,4 +1,4 @@
-"""What a NodeProvisioner says of itself: whether its groups can be used, how large they are, and why they do not grow."""
+"""What a NodeProvisioner says of itself: whether its groups can be used, their size, and why they do not grow."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The groups of a NodeProvisioner grow and shrink to their target: one kind of change a pass, and nobody's pods move."""
+"""The groups of a NodeProvisioner grow and shrink to their target: one kind of change a pass, and no pod moves."""
 
 from datetime import timedelta
 
