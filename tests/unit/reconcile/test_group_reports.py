@@ -182,6 +182,7 @@ RENTED = source(key=CLASS_KEY, offers=(A100,))
             Reason.PROVIDER_NOT_SERVED,
             "has no provider simulated, only lambda, runpod",
         ),
+        ({"classes": (node_class("lambda", "simulated"),)}, Truth.TRUE, Reason.GROUPS_READY, "is rented"),
         ({"paused": {("", "gpus"): "Too many."}}, Truth.FALSE, Reason.DISRUPTION_PAUSED, "Too many."),
         ({"found": replace(RENTED, error="Away.")}, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, "Away."),
         ({"found": None}, Truth.UNKNOWN, Reason.GROUPS_NOT_LISTED, "simulated is being asked"),
