@@ -77,6 +77,8 @@ def test_a_pool_says_which_of_its_machines_cannot_go_and_when_they_have_gone():
     assert (said.status, said.reason) == (Truth.TRUE, Reason.TERMINATION_FAILED)
     assert "pods cannot be evicted from rack, termination of box fails;" in said.message
     assert told(pool(), [fresh])[1] is None
+    going = stuck("gone", InstanceState.TERMINATING, NOW, reason=Reason.TERMINATION_STARTED)
+    assert told(pool(), [going, stuck("empty", InstanceState.DRAINING, NOW - timedelta(minutes=9))])[1] is None
     assert told(after(decision, pool()), [])[1].status is Truth.FALSE
 
 
