@@ -166,7 +166,11 @@ async def _stream(response: Response, incoming: web.BaseRequest) -> web.StreamRe
     outgoing = web.StreamResponse(status=response.status, headers=response.headers)
     if "Content-Length" not in response.headers and incoming.version >= (1, 1):
         outgoing.enable_chunked_encoding()
-    await outgoing.prepare(incoming)
+    try:
+        await outgoing.prepare(incoming)
+    except ConnectionResetError:
+        # As below.
+        return outgoing
     queue = _Queue()
     # The generator must be created and closed in the same task.
     reader = asyncio.create_task(queue.fill(response.chunks))
