@@ -100,8 +100,8 @@ mutants: env ## put small faults into the core rooms (EACH=25 a room, SEED=1) an
 	@$(BIN)/python -m tests.mutants --each $(EACH) --seed $(SEED) $(OPTS)
 
 .PHONY: deep
-deep: env ## the Hypothesis laws with many more examples
-	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -n $(WORKERS) -m law
+deep: env ## the laws with many more examples, 10,000 random crash worlds among them, in 10 slices (SEED= SLICE=3-5 LAW=)
+	@$(BIN)/python -m tests.deep --workers $(WORKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(if $(SLICE),--slice $(SLICE)) $(if $(LAW),--law $(LAW))
 
 .PHONY: kubectl
 kubectl: env # the kubectl that tests drive: the machine's, else Debian's
@@ -154,14 +154,19 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 lock: env ## refresh the hash-locked requirements
 	@echo uv | $(LOCK) - -o requirements/uv.txt
 	@$(LOCK) pyproject.toml --extra fast -o requirements/run.txt
-	@$(LOCK) pyproject.toml --extra embedded --extra fast --extra otel --extra sentry --group dev -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra embedded --extra fast --extra otel --extra plots --extra sentry --group dev -o requirements/dev.txt
 	@$(LOCK) pyproject.toml --extra fast --extra otel --extra sentry --constraint requirements/dev.txt -o requirements/telemetry.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --constraint requirements/dev.txt -o requirements/demo.txt
 	@echo hatchling | $(LOCK) - --constraint requirements/dev.txt -o requirements/build.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev --group bench -o requirements/bench.txt
 
 IMAGE ?= forebay
-TAG ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/forebay/__init__.py)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/forebay/__init__.py)
+TAG ?= $(VERSION)
+.PHONY: tagged
+tagged: ## is TAG the version of the package? Wheel, image and chart of a release have one version
+	@[ "$(TAG)" = "$(VERSION)" ] || { echo "The tag is $(TAG) and src/forebay/__init__.py says $(VERSION): change one of them, and run make generate." >&2; exit 1; }
+
 .PHONY: wheel
 wheel: env ## build the package's wheel and source archive into dist/
 	@$(BIN)/uv build --quiet --require-hashes --build-constraint requirements/build.txt --out-dir dist .
@@ -176,4 +181,4 @@ chart: env ## package the Helm chart into dist/
 
 .PHONY: clean
 clean: ## remove what make created
-	@rm -rf $(VENV) $(VENV)-run $(VENV)-bench dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	@rm -rf $(VENV) $(VENV)-run $(VENV)-bench dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov .deep

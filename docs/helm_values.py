@@ -48,6 +48,17 @@ _RULES: Final[dict[str, Schema]] = {
     "hourlyPrice": _DOLLARS,
 }
 
+#: What the text of a setting must be. Helm has read a number where somebody left out the quotes.
+_FORMS: Final[dict[str, Schema]] = {
+    "duration": {
+        "type": ["string", "integer"],
+        "pattern": "^(0|([0-9]{1,7}([.][0-9]{1,6})?(ms|s|m|h))+)$",
+        "maximum": 0,
+    },
+    "count": {"type": ["integer", "string"], "pattern": "^[0-9]{1,9}$", "minimum": 0},
+    "price": {"type": ["number", "string"], "pattern": "^[0-9]{1,9}([.][0-9]{1,6})?$", "exclusiveMinimum": 0},
+    "address or 0": {"type": ["string", "integer"], "pattern": "^(0|[^ ]*:[0-9]{1,5})$", "maximum": 0},
+}
 #: Settings that follow from the values `metrics` and `web`.
 _OF_PORTS: Final = {
     "metrics_bind_address",
@@ -93,9 +104,14 @@ def offered_settings() -> tuple[Setting, ...]:
 
 
 def _setting(setting: Setting) -> Schema:
-    rule: Schema = {"type": "string", "enum": list(setting.choices)}
-    if not setting.choices:
-        rule = {"type": ["string", "number", "boolean"]}
+    rule: Schema = {"type": "string"}
+    if set(setting.choices) == {"on", "off"}:
+        # YAML reads an unquoted `on` as true.
+        rule = {"type": ["string", "boolean"], "pattern": "^(on|off)$"}
+    elif setting.choices:
+        rule["enum"] = list(setting.choices)
+    elif setting.form is not None:
+        rule = _FORMS[setting.form]
     default = "" if setting.default is None else f" Default: `{setting.default}`."
     return rule | {"description": f"{setting.description}{default}"}
 
@@ -180,9 +196,12 @@ def values_schema() -> Schema:
             repository=_text(
                 "Registry and name of the image you built from the Dockerfile.",
                 default=manifests.REPOSITORY,
-                minLength=1,
+                pattern="^([^ @]+/)?[^ :/@]+$",
             ),
-            tag=_text("Tag, optionally with a digest: `1.2.3@sha256:...`. Default: the version of the chart."),
+            tag=_text(
+                "Tag, optionally with a digest: `1.2.3@sha256:...`. Default: the version of the chart.",
+                pattern="^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[0-9a-f]{64})?)?$",
+            ),
             pullPolicy={
                 "type": "string",
                 "enum": ["Always", "IfNotPresent", "Never"],
@@ -383,9 +402,14 @@ def values_schema() -> Schema:
             " nodeGroups, because the operator's own pod would keep such a machine on."
         ),
         "podAnnotations": _map("Annotations of the pods."),
-        "podLabels": _map("Additional labels of the pods."),
+        "podLabels": _map(
+            "Additional labels of the pods.",
+            propertyNames={"not": {"enum": ["app.kubernetes.io/name", "app.kubernetes.io/instance"]}},
+        ),
         "fullnameOverride": _text(
-            "Name of all objects that the chart creates. Default: the release's name, with forebay in it.", maxLength=52
+            "Name of all objects that the chart creates. Default: the release's name, with forebay in it.",
+            pattern="^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+            maxLength=52,
         ),
         "global": {"type": "object", "description": "Set by Helm for subcharts; Forebay ignores it."},
     }

@@ -1,28 +1,39 @@
 """How tests run here: async ones on a virtual-time loop, laws under Hypothesis profiles, sockets on loopback only."""
 
 import asyncio
+import gc
 import inspect
 import os
 import socket
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture import providers
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import engine, providers
 
-pytest_plugins = ["tests.needs", "tests.rig.plugin"]
+from tests.deep import EXAMPLES, SLICES
+
+pytest_plugins = ["tests.needs", "tests.rig.plugin", "tests.deep.plugin"]
 
 # The same examples each time, so that a change is blamed for what it broke and not for its luck; `deep` looks for more.
 settings.register_profile(
     "quick", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "deep",
+    max_examples=EXAMPLES // SLICES,
+    deadline=None,
+    print_blob=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
-if settings.default.derandomize:
-    # Hypothesis mixes in the constants of every module that is loaded, so that the examples of a test would depend on
-    # which tests ran before it in the same process.
-    providers.is_local_module_file = lambda _: False
+# Hypothesis mixes in the constants of every module that is loaded, so that the examples of a test would depend on which
+# tests ran before it in the same process.
+providers.is_local_module_file = lambda _: False
 
+# A world that fails takes long: a slice has others to run than smaller ones of the same.
+engine.MAX_SHRINKING_SECONDS = 60
 #: Seconds for a law on a busy machine, and for one with many more examples.
 _LAW_TIMEOUT = 900 if settings.default.derandomize else 3600
 
@@ -39,6 +50,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("law") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_LAW_TIMEOUT))
+
+
+def pytest_collection_finish():
+    # What is loaded by now stays: to look at it in every collection costs more than some tests.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -63,28 +63,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         Meta(
             description="How long an owned machine must be idle before Forebay powers it off. `0s`: at once.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "duration"},
         ),
     ] = "30s"
     adoption_grace: Annotated[
         str,
         Meta(
             description="How long a machine that Forebay found on is not powered off, however idle it is.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "duration"},
         ),
     ] = "10m"
     scale_down_interval: Annotated[
         str,
         Meta(
             description="Time between two power-offs: owned machines are powered off one at a time.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "duration"},
         ),
     ] = "10s"
     power_on_interval: Annotated[
         str,
         Meta(
             description="Time between two power-ons of owned machines, so that many at once trip no breaker.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "duration"},
         ),
     ] = "1s"
     max_pending_time: Annotated[
@@ -92,7 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description="How long a Job marked `runpod.io/managed` waits for a node before it may run as "
             "a remote container. `0s`: not at all.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "duration"},
         ),
     ] = "0s"
     pending_job_threshold: Annotated[
@@ -100,7 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description="So many marked Jobs, the oldest, go on waiting for nodes within `--max-pending-time`; all "
             "others run remotely at once.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "count"},
         ),
     ] = "1"
     max_gpu_price: Annotated[
@@ -108,7 +108,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description="Most that one GPU of a remote container may cost, in US dollars an hour, for Jobs without the "
             "annotation `runpod.io/max-price`.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "price"},
         ),
     ] = "0.5"
     reconcile_interval: Annotated[
@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description="Longest time between two looks at everything while nothing changes. Changes are acted on at "
             "once, whatever it says.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "duration"},
         ),
     ] = "30s"
     dry_run: Annotated[
@@ -131,19 +131,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         Meta(
             description="In a dry run: how long a pod is assumed to run that gets no node in reality.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "duration"},
         ),
     ] = "1h"
     health_server_address: Annotated[
         str,
-        Meta(description="Address of `/healthz` and `/readyz`.", extra={"command": "run"}),
+        Meta(description="Address of `/healthz` and `/readyz`.", extra={"command": "run", "form": "address"}),
     ] = ":8080"
     metrics_bind_address: Annotated[
         str,
         Meta(
             description="Address of `/metrics`, such as `:8443`. `0`: metrics are not served. It may be the address of "
             "`--health-server-address` where they are served in plain HTTP.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "address or 0"},
         ),
     ] = "0"
     metrics_secure: Annotated[
@@ -174,7 +174,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             description="Address of the dashboard, such as `127.0.0.1:8082`. `0`: it is not served. On a loopback "
             "address it is plain HTTP for everybody on the machine, `kubectl port-forward` included; on any other it "
             "is HTTPS, for tokens of users whom the cluster lets `get` the non-resource URL `/forebay/dashboard`.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "address or 0"},
         ),
     ] = "0"
     log_server_address: Annotated[
@@ -182,7 +182,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description="Address of the virtual node's port, by which `kubectl logs` shows what remote pods wrote. It "
             "is open while this replica leads and some provider offers remote containers. `0`: there is none.",
-            extra={"command": "run"},
+            extra={"command": "run", "form": "address or 0"},
         ),
     ] = ":10250"
 
@@ -198,6 +198,8 @@ class Setting(msgspec.Struct, frozen=True):
     command: str | None
     #: Value of the option where it is given without one; None: it takes a value.
     without_value: str | None = None
+    #: What its text must be: "duration", "count", "price", "address", "address or 0". None: any text, or `choices`.
+    form: str | None = None
 
     @property
     def option(self) -> str:
@@ -217,8 +219,8 @@ def all_settings() -> tuple[Setting, ...]:
         choices = _choices(annotation.__origin__)
         meta = annotation.__metadata__[0]
         extra = meta.extra or {}
-        only, bare = extra.get("command"), extra.get("without_value")
-        found.append(Setting(field.name, field.default, meta.description, choices, only, bare))
+        only, bare, form = extra.get("command"), extra.get("without_value"), extra.get("form")
+        found.append(Setting(field.name, field.default, meta.description, choices, only, bare, form))
     return tuple(found)
 
 

@@ -168,8 +168,8 @@ class RentedClouds:
             if not bill <= paid <= most:
                 span = f"{line.created:%T} to {line.ended:%T}" if line is not None and line.ended else "unknown"
                 yield (
-                    f"{record.metadata.name} ({status.instance_id}): ledger {float(paid):.4f} $,"
-                    f" bill {float(bill):.4f} $,"
+                    f"{record.metadata.name} ({status.instance_id}):"
+                    f" ledger {float(paid):.4f} $, bill {float(bill):.4f} $,"
                     f" billed {status.billed_from:%T} to {status.billed_until or status.since:%T}, in truth {span};"
                     f" listed {status.listed_at}, termination accepted {status.termination_accepted_at}, absent"
                     f" {status.absent_since}: {status.reason}"

@@ -14,6 +14,7 @@ import pytest
 
 from forebay.kube.informer import Informer
 from forebay.kube.pods import PODS
+from forebay.simulate.market_responses import MarketCall
 from tests.cluster.operators import until, until_progress_ends
 from tests.cluster.powered import Administrator, gpu_pod, rig_client
 from tests.cluster.rented import Flaky, rented_clouds
@@ -102,7 +103,8 @@ class Scene:
         return found & set(self.bound.values())
 
     def progress(self):
-        calls = sum(call.acted for each in self.clouds.servers.values() for call in each.calls if call.asked != "list")
+        changes = {MarketCall.LAUNCH, MarketCall.TERMINATE}
+        calls = sum(call.acted for each in self.clouds.servers.values() for call in each.calls if call.asked in changes)
         return len(self.bound), len(self.ended), calls, len(self.clouds.running)
 
     async def ended_well(self):

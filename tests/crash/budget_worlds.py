@@ -16,11 +16,11 @@ from forebay.embedded.controllers import register_node
 from forebay.install.admission_policies import admission_policies
 from forebay.kube.lease import Terms
 from forebay.simulate.power import Powered
-from forebay.simulate.virtual_time import run
 from tests.crash.budget_outcome import Outcome
 from tests.crash.budget_witness import Auditor, labels_of
 from tests.crash.mortal import TERMS, Ledger, Life
 from tests.crash.people import People
+from tests.crash.rest import run_world
 from tests.crash.witness import Witness
 from tests.crash.worlds import Weather
 from tests.engine.power_world import POWER, lab
@@ -115,7 +115,7 @@ def _add(items, item):
 
 def happens(scenario, deaths=()):
     """Outcome of a scenario after it came to rest; `found` should be empty."""
-    return run(_happens(scenario, deaths))
+    return run_world(_happens(scenario, deaths))
 
 
 async def _happens(scenario, deaths):

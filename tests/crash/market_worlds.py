@@ -16,10 +16,9 @@ from forebay.kube.decoders import DELETED
 from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.simulate.market_goods import Sku
-from forebay.simulate.virtual_time import run
 from tests.contract.tailnets.server import TailscaleServer
 from tests.crash.mortal import Ledger, Life
-from tests.crash.rest import WorldOutcome
+from tests.crash.rest import WorldOutcome, run_world
 from tests.crash.worlds import Work
 from tests.engine.container_world import VIRTUAL_NODE, BoundContainers, VirtualNode
 from tests.engine.group_world import KIND as NODE_PROVISIONER
@@ -239,7 +238,7 @@ class MarketOutcome(WorldOutcome):
 
 def rents(scenario, deaths=()):
     """Runs the world to its rest. The outcome, whose `found` breaches should be none."""
-    return run(_rents(scenario, deaths))
+    return run_world(_rents(scenario, deaths))
 
 
 async def _rents(scenario, deaths):

@@ -1,14 +1,13 @@
-"""At which requests a process dies: all of them under `make deep`, a few of each world in the everyday suite."""
+"""At which requests a process dies: a few of each world in the everyday suite, others by chance in `make deep`."""
 
-import os
+import random
 
 import msgspec
 
 from tests.crash.market_worlds import rents
 from tests.crash.mortal import Moment
+from tests.deep import DEEP, EVERY_REQUEST, SEED
 from tests.engine.power_world import SERVER
-
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -17,15 +16,18 @@ class Death(msgspec.Struct, frozen=True):
 
 
 def deaths_of(scenario, *, few, nth=0):
-    """Deaths to try in the world: at every request until it is at rest, or at `few` that change something.
+    """Deaths to try in the world: before and after `few` requests that change something, for another `nth` at others.
 
-    `nth` makes different worlds die at different places.
+    In `make deep`: at `few` requests by chance, whatever they are about, in each slice at others; or at every one.
     """
     requests = _until_rest(rests(scenario))
     if not DEEP:
         requests = [sent for sent in requests if _changes(sent)]
         step = max(1, len(requests) // few)
         requests = requests[nth % step :: step][:few]
+    elif not EVERY_REQUEST:
+        deaths = [Death(sent.number, moment) for moment in Moment for sent in places(requests, moment)]
+        return random.Random(f"{SEED} {nth}").sample(deaths, min(few, len(deaths)))
     return [Death(sent.number, moment) for sent in requests for moment in Moment]
 
 

@@ -1,12 +1,31 @@
-"""What the outcomes of all crash worlds have in common: when to give up, and how many requests are too many."""
+"""What all crash worlds have in common: how they run, when to give up, and how many requests are too many."""
 
 import asyncio
 from collections import Counter
+
+from forebay.simulate.virtual_time import run
+from tests.deep.plugin import count_world
 
 _TIME_LIMIT = 4 * 3600.0
 #: Seconds in which requests, but for the lease, are counted.
 _WINDOW = 600.0
 _RECORDS = "/apis/forebay.dev/v1alpha1/gpuinstances"
+
+
+def run_world(world):
+    """Result of the world's coroutine. An error in a callback of its loop, which nobody awaits, is raised too."""
+    errors = []
+
+    async def watched():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        return await world
+
+    count_world()
+    result = run(watched())
+    for context in errors:
+        if "handle" in context:
+            raise context["exception"]
+    return result
 
 
 class WorldOutcome:

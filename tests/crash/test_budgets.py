@@ -10,6 +10,7 @@ from tests.crash.budget_worlds import Limit, Scenario, Work, happens
 from tests.crash.mortal import Moment
 from tests.crash.test_random_worlds import CONFLICT
 from tests.crash.worlds import Weather
+from tests.deep import worlds_in_deep
 from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 
 #: Pods that end, restart, and are deleted while they run, after they ended, or by force. A dead operator stays away so
@@ -189,6 +190,9 @@ def worlds(draw, *, weather=fair, replicas=one, machines=(), most=5):
     )
 
 
+many = worlds_in_deep(600)
+
+
 def all_is_well(scenario, dead):
     outcome = happens(scenario, dead)
     for sent, moment in outcome.ledger.died:
@@ -197,18 +201,21 @@ def all_is_well(scenario, dead):
 
 
 @pytest.mark.law
+@many
 @given(worlds(), deaths)
 def test_ledgers_are_correct_whenever_operators_die(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(worlds(weather=weathers, replicas=st.integers(1, 2)), deaths)
 def test_ledgers_are_correct_with_api_server_faults(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(worlds(weather=weathers, machines=BOUGHT.machines, most=3), deaths)
 def test_no_more_machines_are_launched_than_budgets_allow(scenario, dead):
     all_is_well(scenario, dead)

@@ -25,8 +25,9 @@ from tests.contract.providers.paperspace.harness import skus as paperspace_skus
 from tests.contract.providers.paperspace.server import Paperspace
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
-from tests.crash.places import DEEP, deaths_of, survives
+from tests.crash.places import deaths_of, survives
 from tests.crash.worlds import Work
+from tests.deep import DEEP
 from tests.engine.power_world import POWER, SERVER
 
 WORK = (Work("one", 1, at=5), Work("four", 4, at=8, runs=40))

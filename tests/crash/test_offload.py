@@ -8,7 +8,8 @@ import pytest
 
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life, Moment
-from tests.crash.places import DEEP, places
+from tests.crash.places import places
+from tests.deep import DEEP
 from tests.engine.market_world import clouds
 from tests.engine.offload_world import Offload, runpod
 

@@ -1,7 +1,7 @@
-"""Markets by chance: rented machines and containers, faults and deaths. `make deep` runs 500 worlds of each law."""
+"""Markets by chance: rented machines and containers, faults and deaths."""
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from forebay.simulate import market_faults as faults
@@ -12,6 +12,7 @@ from tests.crash.market_scripts import reclaim, refuse, vanish
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
 from tests.crash.worlds import Work
+from tests.deep import worlds_in_deep
 from tests.engine.container_world import container_sku
 
 MACHINES = {
@@ -76,7 +77,7 @@ def worlds(draw, *, rented=True, remote=False):
 
 
 #: Such a world takes as long as three with machines that are owned.
-fewer = settings(max_examples=settings.default.max_examples // 4)
+fewer = worlds_in_deep(700, everyday=12)
 
 
 def all_is_well(scenario, dead):

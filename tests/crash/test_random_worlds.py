@@ -1,4 +1,4 @@
-"""Worlds by chance: machines, pods, faults and deaths. `make deep` runs ten thousand of them."""
+"""Worlds by chance: machines, pods, faults and deaths."""
 
 import pytest
 from hypothesis import given, note
@@ -9,6 +9,7 @@ from forebay.simulate.power_faults import Boot, breaks_off, fails_after_acting, 
 from tests.crash.mortal import Late, Moment
 from tests.crash.people import Deed, Event
 from tests.crash.worlds import Scenario, Weather, Work, happens
+from tests.deep import worlds_in_deep
 from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 
 CONFLICT = b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","message":"injected","code":409}'
@@ -110,6 +111,9 @@ def _lies(faults, name):
     return lies() in faults[name, PowerCall.OFF]
 
 
+many = worlds_in_deep(700)
+
+
 def all_is_well(scenario, dead):
     outcome = happens(scenario, dead)
     for sent, moment in outcome.ledger.died:
@@ -118,42 +122,49 @@ def all_is_well(scenario, dead):
 
 
 @pytest.mark.law
+@many
 @given(worlds(), deaths)
 def test_operators_may_die_at_any_time(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(worlds(switches=switch_faults, starts=boots, weather=st.builds(Weather, power=power_weather), jobs=True), deaths)
 def test_machines_and_their_switches_may_fail(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(worlds(weather=st.builds(Weather, kube=kube_faults)), deaths)
 def test_the_api_server_may_be_hard_to_reach(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(worlds(starts=boots, weather=st.builds(Weather, kube=kube_faults), replicas=2, jobs=True), deaths)
 def test_there_may_be_two_replicas(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(worlds(jobs=True, people=True), deaths)
 def test_people_may_use_the_machines_too(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(worlds(weather=st.builds(Weather, kube=kube_faults), replicas=2, jobs=True, people=True), deaths)
 def test_people_may_do_so_while_the_api_server_is_hard_to_reach(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
+@many
 @given(
     worlds(
         switches=switch_faults | lying,

@@ -10,10 +10,11 @@ from forebay.simulate import market_faults as faults
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.market_responses import MarketCall
 from tests.crash.market_worlds import JOINS, MarketScenario, rents
-from tests.crash.places import DEEP, deaths_of, survives
+from tests.crash.places import deaths_of, survives
 from tests.crash.test_clouds import CLOUDS, FAULTS, JOIN_LINE
 from tests.crash.test_clouds import world as cloud_world
 from tests.crash.worlds import Work
+from tests.deep import DEEP
 from tests.engine.group_world import change, rent
 
 WORK = (Work("one", 1, at=5), Work("two", 1, at=8, runs=40), Work("more", 1, at=30, runs=60))

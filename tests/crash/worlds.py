@@ -9,10 +9,9 @@ import msgspec
 from forebay.api.names import CORDONED_ANNOTATION
 from forebay.embedded.api.kinds import JOB_KIND, NODE_KIND, POD_KIND
 from forebay.simulate.power import PowerCall, Powered
-from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life
 from tests.crash.people import Event, People
-from tests.crash.rest import WorldOutcome
+from tests.crash.rest import WorldOutcome, run_world
 from tests.crash.witness import Witness
 from tests.engine.power_world import POWER, lab
 
@@ -121,7 +120,7 @@ class Outcome(WorldOutcome):
 
 def happens(scenario, deaths=()):
     """Runs the world to its rest. The outcome, whose breaches should be none."""
-    return run(_happens(scenario, deaths))
+    return run_world(_happens(scenario, deaths))
 
 
 async def _happens(scenario, deaths):

@@ -112,7 +112,8 @@ class VirtualNode:
 
     def _follow(self, name):
         record = self.store.find(self._kind, None, name)
-        if record is None or not record["spec"].get("pods"):
+        # Pods for which a node is launched have another kubelet.
+        if record is None or not record["spec"].get("pods") or "container" not in record["spec"]:
             return
         status = record.get("status") or {}
         pod = self.store.find(POD_KIND, "default", record["spec"]["pods"][0]["name"])

@@ -18,10 +18,10 @@ MANAGED = {"runpod.io/managed": "true"}
 
 
 def runpod(**options):
-    """An account with an A40 for $0.39/h and an RTX 4090 for $0.44/h."""
+    """An account with an A40 for $0.39/h and an RTX 4090 for $0.44/h, in the community cloud for $0.31/h."""
     skus = (
         *gpu(A40, price="0.39", memory=48, counts=(1, 2), boot=10),
-        *gpu(RTX, price="0.44", memory=24, counts=(1, 2), boot=10),
+        *gpu(RTX, price="0.44", memory=24, counts=(1, 2, 3, 4), community="0.31", boot=10),
     )
     return lambda _nodes: RunpodCloud(skus, name="runpod", key=KEY, **options)
 

@@ -151,11 +151,11 @@ class SlowLogs:
     def idle_containers(self):
         return self._provider.idle_containers()
 
-    async def logs(self, instance_id, *, follow, opened):
+    async def logs(self, instance_id, *, follow, opened, turn):
         await asyncio.sleep(1)
         self.opened.append(instance_id)
         opened()
-        async for line in self._provider.logs(instance_id, follow=follow):
+        async for line in self._provider.logs(instance_id, follow=follow, turn=turn):
             yield line
 
 

@@ -288,6 +288,36 @@ async def test_an_outage_of_the_catalogue_is_the_reason_and_costs_seconds():
             await until(lambda: far.is_idle)
 
 
+async def test_a_job_that_asks_for_the_community_cloud_runs_there_and_no_other_does():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("home", marks={**MANAGED, "runpod.io/cloud-type": "COMMUNITY"})
+            far.job("train")
+            await until(lambda: far.ended("home") == far.ended("train") == "Complete")
+            shown = {each["cloud"]: each["gpu"]["id"] for each in far.runpod.orders.values()}
+            assert shown == {"COMMUNITY": RTX, "SECURE": A40}
+            assert far.the_job("home")["metadata"]["annotations"]["runpod.io/cost-per-hr"] == "0.31"
+            # Its stock is not known beforehand: RunPod refuses, and says why.
+            far.runpod.restock(RTX, 0)
+            far.job("again", marks={**MANAGED, "runpod.io/cloud-type": "COMMUNITY"})
+            await until(lambda: far.world.events("NoCapacity"))
+            await until(lambda: far.is_idle)
+
+
+async def test_a_pod_with_three_gpus_gets_three():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", pod={"containers": [{**WORK, "resources": {"limits": {"nvidia.com/gpu": 3}}}]})
+            await until(lambda: far.ended("train") == "Complete")
+            (order,) = far.runpod.orders.values()
+            assert order["gpu"] == {"id": RTX, "count": 3}
+            await until(lambda: far.is_idle)
+
+
 async def test_limits_of_the_pool_hold():
     async with offload() as far:
         far.pool(limits={"maxNodes": 2})
@@ -479,11 +509,14 @@ async def test_templates_and_ports_of_the_marks_reach_the_container():
         far.pool()
         async with cloud_operator(far.cloud):
             await asyncio.sleep(10)
-            marks = {**MANAGED, "runpod.io/templateId": "30zmvf89kd", "runpod.io/ports": "8888/http,22/tcp"}
-            far.job("train", runs="30s", marks=marks)
+            marks = {**MANAGED, "runpod.io/templateId": "30zmvf89kd", "runpod.io/ports": "8888/http,22/tcp,8080/tcp"}
+            ports = [{"containerPort": 3000}, {"containerPort": 8080}]
+            far.job("train", marks=marks, pod={"containers": [{**WORK, "ports": ports}]})
             await until(lambda: far.phase("train") == "Running")
             (order,) = far.runpod.orders.values()
-            assert (order["templateId"], order["ports"]) == ("30zmvf89kd", ["8888/http", "22/tcp"])
+            assert order["templateId"] == "30zmvf89kd"
+            assert order["ports"] == ["3000/http", "8888/http", "22/tcp", "8080/tcp"], "as the mark has it"
+            assert order["startSsh"] is True, "who asks for port 22 wants to log in"
 
 
 def waiting(far, job):

@@ -77,6 +77,7 @@ async def test_a_log_is_shown_from_the_provider_and_from_memory_when_its_contain
             pod, container = await running(far, "train", runs="90s")
             for number in range(3):
                 far.runpod.write(container, f"step {number}")
+            await asyncio.sleep(0.1)
             assert await port.of(pod) == "started\nstep 0\nstep 1\nstep 2\n"
             assert await port.of(pod, tail=1) == "step 2\n"
             assert await port.of(pod, limit_bytes=3) == "sta"
@@ -110,15 +111,42 @@ async def test_of_a_command_that_was_started_again_the_last_run_is_shown_and_the
     async with offload() as far:
         far.pool()
         async with served(far, tmp_path) as port:
-            pod, container = await running(far, "train", runs="300s", pod={"restartPolicy": "OnFailure"})
+            pod, container = await running(far, "train", runs="300s", backoff=6, pod={"restartPolicy": "OnFailure"})
             assert (await port.refusal(pod, previous=True))[0] == 400
             restart = f"forebay-restart {nonce_of(instance_of(far, container))} 1"
-            for text in ("first", "", restart, "second", "third"):
+            for text in ("first", "", restart):
+                far.runpod.write(container, text)
+            # As long as the shell pauses.
+            await asyncio.sleep(10)
+            for text in ("second", "third"):
                 far.runpod.write(container, text)
             await asyncio.sleep(5)
             assert await port.of(pod) == "second\nthird\n"
             assert await port.of(pod, tail=1) == "third\n"
             assert await port.of(pod, previous=True) == "started\nfirst\n"
+            far.runpod.write(container, restart)
+            await asyncio.sleep(20)
+            # More than RunPod sends of what was written, and more than is kept in memory.
+            for number in range(6000):
+                far.runpod.write(container, f"line {number} {'.' * 100}")
+            await asyncio.sleep(5)
+            assert (await port.of(pod)).splitlines()[0].startswith("line 0 ")
+            assert (await port.of(pod, tail=1)).startswith("line 5999 ")
+            assert await port.of(pod, previous=True) == "second\nthird\n"
+
+
+async def test_who_looks_at_a_log_that_is_read_anyway_costs_no_request(tmp_path):
+    async with offload() as far:
+        far.pool()
+        async with served(far, tmp_path) as port:
+            pod, container = await running(far, "train", runs="300s")
+            far.runpod.write(container, "step 0")
+            await asyncio.sleep(5)
+            asked = streams(far)
+            for _ in range(100):
+                assert await port.of(pod) == "started\nstep 0\n"
+            assert (await port.of(pod, tail=1, timestamps=True)).endswith("Z step 0\n")
+            assert streams(far) == asked
 
 
 async def test_a_pod_without_a_container_says_what_it_waits_for(tmp_path):

@@ -134,6 +134,19 @@ async def test_an_outage_is_waited_out_and_a_refusal_is_not_repeated_for_a_while
         assert set(it.told()) == {"a", "b"}
 
 
+async def test_a_refusal_is_forgotten_when_no_condition_of_the_pod_is_wanted_any_more():
+    async with written() as it:
+        first, second = await it.pods("a", "b")
+        it.watched.refuse(lambda request: request.method == "PATCH", 403)
+        it.report([first], [second])
+        await asyncio.sleep(5)
+        it.watched.faults.clear()
+        it.report([], [second])
+        it.report([first], [second])
+        await asyncio.sleep(5)
+        assert set(it.told()) == {"a"}, "that of the second is refused still"
+
+
 async def test_new_words_for_the_same_wait_keep_since_when_it_lasts():
     async with written() as it:
         (waits,) = await it.pods("a")

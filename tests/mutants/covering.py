@@ -55,20 +55,25 @@ class Tests:
         """Tests that run a line: those of its room's own unit tests first, then of every other test file the quickest,
         of every file the next, and so on, so that as many subjects as possible are asked in the time there is.
 
-        Of a line that runs at import: all that run the module, and the unit tests of its room, because what is only
-        declared (a field, a limit) runs in no test.
+        Of a room's own test files that run the module, the other tests are asked as well, next: what one test has run,
+        and the module has cached, the tests after it only use. Of a line that runs at import: all that run the module,
+        and the unit tests of its room, because what is only declared (a field, a limit) runs in no test.
         """
         block = block_of(_blocks(path), line)
         room = f"tests/unit/{Path(path).parts[1]}/"
         tests = {test for file in self._files for test in file.of(path, block) if test in file.times}
         if block is None:
             tests |= {each for each in self.times if each.startswith(room)}
+        beside = {
+            test for file in self._files if path in file.blocks for test in file.times if test.startswith(room)
+        } - tests
         turns: Counter[str] = Counter()
         order: dict[str, tuple[int, float]] = {}
         for name in sorted(tests, key=lambda name: (self.times[name], name)):
             file = name.partition("::")[0]
-            order[name] = (0 if name.startswith(room) else turns[file] + 1, self.times[name])
+            order[name] = (0 if name.startswith(room) else turns[file] + 2, self.times[name])
             turns[file] += 1
+        order |= {name: (1, self.times[name]) for name in beside}
         return sorted(order, key=lambda name: (order[name], name))
 
 

@@ -5,7 +5,7 @@ import pytest
 from forebay.cli.commands import COMMANDS
 from forebay.cli.parser import parse
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
-from forebay.wiring.run_settings import check_settings
+from forebay.wiring.run_settings import check_settings, unknown_variables
 
 
 def test_an_option_wins_over_the_environment_which_wins_over_the_default():
@@ -76,3 +76,28 @@ def test_a_dry_run_is_asked_for_with_or_without_a_value():
         "off",
         "on",
     ]
+
+
+def test_a_variable_that_no_setting_has_is_told_with_the_nearest_one():
+    environment = {"FOREBAY_IDLE_DELY": "5m", "FOREBAY_COFFEE": "1", "FOREBAY_IDLE_DELAY": "5m", "PATH": "/bin"}
+
+    assert unknown_variables(environment) == [
+        "FOREBAY_COFFEE is no setting and has no effect",
+        "FOREBAY_IDLE_DELY is no setting and has no effect; did you mean FOREBAY_IDLE_DELAY?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FOREBAY_SERVICE_HOST",
+        "FOREBAY_SERVICE_PORT_METRICS",
+        "FOREBAY_PORT",
+        "FOREBAY_PORT_8443_TCP_ADDR",
+        "FOREBAY_GPU_SERVICE_HOST",
+        "FOREBAY_BOX_GPU_COUNT",
+        "FOREBAY_BOX_SCALE_UP_ENDPOINT",
+    ],
+)
+def test_variables_of_services_and_machines_are_no_mistakes(name):
+    assert unknown_variables([name]) == []

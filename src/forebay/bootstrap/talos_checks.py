@@ -66,7 +66,7 @@ def _machine_faults(machine: Mapping[str, Any], standing_in: frozenset[str]) -> 
     if machine.get("type") != "worker":
         found.append("machine.type is not worker: write type: worker")
     if not machine.get("token"):
-        found.append("machine.token is missing: write token: {{.MachineToken}}")
+        found.append("machine.token is missing: it must be {{.MachineToken}}")
     found.append(_certificate_fault(_mapping(machine, "ca").get("crt"), "machine.ca.crt", "MachineCA", standing_in))
     if "systemd" in machine:
         found.append("machine.systemd: Talos has no systemd; remove that section")
@@ -81,7 +81,7 @@ def _cluster_faults(cluster: Mapping[str, Any], standing_in: frozenset[str]) -> 
     endpoint = str(_mapping(cluster, "controlPlane").get("endpoint") or "")
     found = [_certificate_fault(_mapping(cluster, "ca").get("crt"), "cluster.ca.crt", "ClusterCA", standing_in)]
     if not cluster.get("token"):
-        found.append("cluster.token is missing: write token: {{.BootstrapToken}}")
+        found.append("cluster.token is missing: it must be {{.BootstrapToken}}")
     if not endpoint.startswith("https://"):
         found.append(
             "cluster.controlPlane.endpoint is no https URL: write {{.ControlPlaneEndpoint}}, and set "

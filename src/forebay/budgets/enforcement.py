@@ -23,6 +23,8 @@ from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Owner, Pod
 
+#: Request of a paused Job that does not say it, in thousandths: one GPU.
+UNKNOWN_RATE: Final = 1000
 CONDITION: Final = "QuotaExceeded"
 #: A terminating pod should be gone this long after its deletionTimestamp.
 _TERMINATION_SLACK: Final = timedelta(seconds=30)
@@ -88,7 +90,7 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
     budget: BudgetKey
     since: datetime
     #: Request of all its pods together, in thousandths.
-    rate: int = 1000
+    rate: int = UNKNOWN_RATE
 
 
 class EvictionBackoff(NamedTuple):

@@ -1,10 +1,13 @@
 """Output that commands share: JSON and YAML for scripts, tables and paragraphs for people.
 
-Nothing that others wrote reaches the terminal as it is: every function here makes its text `printable`.
+Nothing that others wrote reaches the terminal as it is: every function here makes its text `printable`. Colours are for
+terminals alone, and not where NO_COLOR is set.
 """
 
 import argparse
 import json
+import os
+import re
 import shutil
 import sys
 import textwrap
@@ -15,6 +18,18 @@ from forebay.reporting.printable import printable
 
 #: The last column is not wrapped to fewer characters than this: it would take too many lines.
 _NARROWEST: Final = 24
+#: Codes of the terminal (SGR).
+_BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
+#: Cells of tables that stand out, by their whole text: states, conditions and types of events.
+_COLOURS: Final = {
+    **dict.fromkeys(("Ready", "Running", "True"), _GREEN),
+    **dict.fromkeys(("Requested", "Launching", "Launched", "Joined"), _YELLOW),
+    **dict.fromkeys(("Draining", "Terminating", "Unknown", "Warning"), _YELLOW),
+    **dict.fromkeys(("Gone", "Finished"), _DIM),
+    "False": _RED,
+}
+#: The reason before its sentence.
+_REASON: Final = re.compile(r"[A-Z][A-Za-z]+(?=: )")
 
 
 def add_output_option(parser: argparse.ArgumentParser) -> None:
@@ -38,26 +53,51 @@ def print_document(document: Mapping[str, Any], output: str) -> None:
     sys.stdout.write("\n")
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, titles: bool = True) -> None:
     """Print aligned columns as kubectl does, so that they can be cut and sorted.
 
-    Nothing is truncated. On a terminal the last column is wrapped to the width of the terminal.
+    Nothing is truncated. On a terminal the last column is wrapped to its width, and states have colours.
+    `titles`: whether the header has titles; else it is a row as any other.
     """
     lines_of_cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in lines_of_cells) for column in range(len(header))]
     taken = sum(widths[:-1]) + 3 * (len(widths) - 1)
     space = (width := terminal_width()) and width - taken
-    for row in lines_of_cells:
+    for at, row in enumerate(lines_of_cells):
+        style = _titled if titles and at == 0 else _styled
         lines = textwrap.wrap(row[-1], space) if space and space >= _NARROWEST else [row[-1]]
         for number, line in enumerate(lines or [""]):
             cells = row[:-1] if number == 0 else [""] * (len(row) - 1)
-            padded = (cell.ljust(wide) for cell, wide in zip(cells, widths, strict=False))
-            print("   ".join((*padded, line)).rstrip())
+            padded = (style(cell) + " " * (wide - len(cell)) for cell, wide in zip(cells, widths, strict=False))
+            print("   ".join((*padded, style(line) if number == 0 else line)).rstrip())
+
+
+def _titled(cell: str) -> str:
+    return coloured(cell, _BOLD)
+
+
+def _styled(cell: str) -> str:
+    if (code := _COLOURS.get(cell)) is not None:
+        return coloured(cell, code)
+    reason = _REASON.match(cell)
+    return cell if reason is None else coloured(reason[0], _BOLD) + cell[reason.end() :]
+
+
+def coloured(text: str, code: str) -> str:
+    """The text between codes of the terminal; as it is where there is no terminal, or its user wants no colours."""
+    if not text or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
 
 
 def print_line(text: str, *, error: bool = False) -> None:
     """Print one line, as it is: for text that must not be wrapped."""
     print(printable(text), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def print_title(text: str) -> None:
+    """Print a line that says what the lines below it are about."""
+    print(_titled(printable(text)))
 
 
 def print_paragraph(text: str, *, indent: int = 0, hanging: int = 0) -> None:

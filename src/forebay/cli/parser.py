@@ -39,6 +39,16 @@ class Command:
     watchable: bool = False
 
 
+def namespace_and_name(text: str, namespace: str | None) -> tuple[str | None, str]:
+    """Both of `NAMESPACE/NAME`, which is how tables write an object; of `NAME` alone, with the namespace of -n."""
+    before, slash, name = text.partition("/")
+    if not slash:
+        return namespace, text
+    if namespace not in {None, before}:
+        raise UserError(f"{text!r} is in namespace {before!r}, and -n says {namespace!r}; give one of them")
+    return before, name
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong and where to read on, instead of all options."""
 
@@ -67,7 +77,8 @@ def build(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
-    subparsers = parser.add_subparsers(title="commands", metavar=_COMMAND, required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar=_COMMAND)
+    parser.set_defaults(command=None, parser=parser)
     for command in tree:
         subparser = subparsers.add_parser(
             command.name,
@@ -108,10 +119,14 @@ def parse(
 ) -> tuple[Command, argparse.Namespace, Settings]:
     """The command to run, its options and its settings. On a usage error argparse ends the process with code 2."""
     arguments, unknown = build(commands).parse_known_args(argv)
-    command: Command = arguments.command
+    command: Command | None = arguments.command
     if unknown:
         # By the parser of the command, which knows where to read on.
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if command is None:
+        # Whoever names no command asks what there is.
+        arguments.parser.print_help()
+        raise SystemExit(0)
     prefix = "setting_"
     options = {key.removeprefix(prefix): value for key, value in vars(arguments).items() if key.startswith(prefix)}
     try:

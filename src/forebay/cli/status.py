@@ -121,8 +121,9 @@ def show(status: "ClusterStatus", now: datetime) -> None:
             ("Nodes", f"{status.nodes_ready} of {status.nodes} Ready"),
             ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by bound pods"),
             ("Pods", f"{status.pods}, of which {len(status.waiting)} waiting for a GPU"),
-            ("Cost", spend_text(status.spend)),
+            ("Cost", spend_text(status.spend, status.bill)),
         ],
+        titles=False,
     )
     if status.pools:
         print()
@@ -209,9 +210,9 @@ COMMAND = Command(
     name="status",
     summary="show pools, instance groups, instances, cost, leader, and which pods wait for a GPU and why",
     description="Show what Forebay knows about the cluster: leader, pools, GPUInstances and their cost, and which\n"
-    'pods wait for a GPU and why. "Cost" is the sum over all GPUInstances, which are kept for an hour\n'
-    "after termination; the cost of the last 31 days comes from the ledgers, by the namespace it is\n"
-    "charged to.",
+    "pods wait for a GPU and why. The cost of the last 31 days comes from the ledgers, by the namespace\n"
+    'it is charged to; where this user may not read them, "Cost" is the sum over the GPUInstances shown,\n'
+    "which are kept for an hour after termination.",
     options=add_output_option,
     run=run,
     watchable=True,

@@ -7,7 +7,7 @@ import platform
 
 from forebay import __version__
 from forebay.cli.output import add_output_option, print_document, print_line
-from forebay.cli.parser import Command
+from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 
@@ -27,15 +27,28 @@ async def cluster_version(settings: Settings) -> tuple[str, str | None]:
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    from forebay.kube.errors import KubeError
+    from forebay.net.transport import TransportError
+
     if arguments.output == "text":
         # Before the cluster is asked: also who has none wants to know it.
         print_line(f"Forebay      {__version__} (Python {platform.python_version()})")
-    cluster, problem = (None, None) if arguments.client else asyncio.run(cluster_version(settings))
+    cluster: str | None = None
+    problem: str | None = None
+    failure: Exception | None = None
+    if not arguments.client:
+        try:
+            cluster, problem = asyncio.run(cluster_version(settings))
+        except (UserError, KubeError, TransportError) as error:
+            failure, problem = error, str(error)
     if arguments.output != "text":
         print_document(
             {"forebay": __version__, "python": platform.python_version(), "kubernetes": cluster, "problem": problem},
             arguments.output,
         )
+    if failure is not None:
+        raise failure
+    if arguments.output != "text":
         return 0
     if cluster is not None:
         print_line(f"Kubernetes   {cluster}")

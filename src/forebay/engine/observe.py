@@ -191,9 +191,6 @@ class Observer:
         known: dict[str, Node] = {}
         for name in machines:
             node, before = nodes.get(name), self._last_known.get(name)
-            if node is not None and node is before:
-                known[name] = node
-                continue
             up = node is not None and node.ready and bool(node.allocatable.gpus(self._rules.gpu_resources))
             remembered = node if up or before is None else before
             if remembered is not None:

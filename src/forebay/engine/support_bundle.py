@@ -16,6 +16,9 @@ from forebay.reconcile.snapshot import Snapshot
 
 SNAPSHOT_FILE: Final = "snapshot.json"
 _FOLDER: Final = "forebay-support"
+#: Start of the names of dumps, and how many of them are kept.
+_DUMP: Final = "forebay-snapshot-"
+_MOST_DUMPS: Final = 3
 #: Text that users write and a plan does not need, by its field: templates of classes.
 _HIDDEN_TEXTS: Final = frozenset({"machineConfigTemplate", "template"})
 #: Fields of containers that may hold secrets of users.
@@ -58,9 +61,17 @@ def packed(files: Mapping[str, bytes]) -> bytes:
 
 
 def dump(snapshot: Snapshot, redactor: Redactor) -> Path:
-    """Writes a bundle with the snapshot alone to the directory of temporary files, where only its owner can read it."""
+    """Writes a bundle with the snapshot alone to the directory of temporary files, where only its owner can read it.
+
+    Only the last few are kept: in a pod that directory is small, and the kubelet evicts who fills it.
+    """
     data = packed({SNAPSHOT_FILE: redacted_snapshot(snapshot, redactor)})
-    descriptor, name = tempfile.mkstemp(prefix=f"forebay-{snapshot.now:%Y%m%dT%H%M%S}-", suffix=".tar.gz")
+    directory = Path(tempfile.gettempdir())
+    own = [each for each in directory.glob(f"{_DUMP}*.tar.gz") if each.lstat().st_uid == os.getuid()]
+    for old in sorted(own, key=lambda each: each.lstat().st_mtime_ns)[: -(_MOST_DUMPS - 1)]:
+        old.unlink(missing_ok=True)
+    prefix = f"{_DUMP}{snapshot.now:%Y%m%dT%H%M%S}-"
+    descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=".tar.gz", dir=directory)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     return Path(name)

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from forebay import __version__
-from forebay.api.names import NODEPOOL_LABEL, OPERATOR_NAME, OPERATOR_NAMESPACE, PROVIDER_LABEL, PROVISIONER_LABEL
+from forebay.api.names import (
+    NODEPOOL_LABEL,
+    OPERATOR_NAME,
+    OPERATOR_NAMESPACE,
+    PROVIDER_LABEL,
+    PROVISIONER_LABEL,
+    VIRTUAL_RUNTIME_CLASS,
+    VIRTUAL_TAINT,
+)
 from forebay.install.admission_policies import admission_policies
 from forebay.install.joining import join_manifests
 from forebay.install.operator_policies import operator_account, operator_policies
@@ -84,6 +92,7 @@ def install_manifests(
         *join_manifests(namespace),
         *operator,
         *operator_policies(operator_account(namespace)),
+        *((_runtime_class(),) if offload else ()),
         *(admission_policies(budget_policies) if budget_policies is not None and budgets else ()),
     ]
 
@@ -148,7 +157,7 @@ def _pod(image: str, *, budgets: bool, offload: bool) -> Json:
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 (the pod's own)
             }
         ],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
     }
 
 
@@ -183,3 +192,17 @@ def _network_policy(namespace: str, *, offload: bool) -> Json:
         ingress.append({"ports": [{"port": "kubelet"}]})
     spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": ingress}
     return _manifest("networking.k8s.io/v1", "NetworkPolicy", namespace, spec)
+
+
+def _runtime_class() -> Json:
+    """The RuntimeClass that pods may name which are to run remotely: no other node takes them."""
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": VIRTUAL_RUNTIME_CLASS, "labels": dict(LABELS)},
+        "handler": VIRTUAL_RUNTIME_CLASS,
+        "scheduling": {
+            "nodeSelector": {VIRTUAL_TAINT: "true"},
+            "tolerations": [{"key": VIRTUAL_TAINT, "operator": "Exists", "effect": "NoSchedule"}],
+        },
+    }

@@ -195,7 +195,7 @@ def from_status(answer: Status, *, status: int = 0, retry_after: float | None = 
         retry_after = float(answer.details.retry_after_seconds)
     message = answer.message or _phrase(code)
     if code == HTTPStatus.UNAUTHORIZED and message == _phrase(code):  # the server gives no detail
-        message = "the server does not accept our credentials: they are missing, wrong or expired"
+        message = "the server does not accept our credentials, which are missing, wrong or expired"
     return _kind(code, answer.reason)(
         message,
         status=code,

@@ -196,7 +196,6 @@ class Reflector(Generic[T]):
     async def _list_and_watch(self) -> None:
         if self.synced.is_set():
             self.counters.relists += 1
-        self._sync.gc.freeze()
         try:
             await self._list_then_watch()
         finally:

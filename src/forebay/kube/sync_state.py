@@ -104,6 +104,8 @@ class SyncState(Generic[T]):
         raise MustRelist(str(error))
 
     def apply(self, found: Upserts[T], now: float) -> None:
+        if not self.complete:
+            self.gc.objects_read(len(found))
         if UndecodableObject not in set(map(type, found)):
             self._view.apply_all(cast("list[T]", found), now)
             return

@@ -40,6 +40,8 @@ _REASONS: Final = {
     FailureKind.RATE_LIMITED: Reason.RATE_LIMITED,
     FailureKind.UNAVAILABLE: Reason.PROVIDER_UNAVAILABLE,
 }
+#: So many doublings exceed every limit used here; an unlimited number would overflow.
+_MOST_DOUBLINGS: Final = 16
 #: Versions that the API stores of one failure.
 _MOST_VERSIONS: Final = 64
 _TRANSIENT: Final = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE)
@@ -56,8 +58,7 @@ def termination_backoff(attempts: int) -> timedelta:
 
 
 def _doubled(first: timedelta, attempts: int, most: timedelta) -> timedelta:
-    # 16 doublings exceed every limit used here; an unlimited number would overflow.
-    return min(first * (1 << min(max(attempts - 1, 0), 16)), most)
+    return min(first * (1 << min(attempts - 1, _MOST_DOUBLINGS)), most)
 
 
 def launch_succeeded(
@@ -84,8 +85,7 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
         "provider_id": _provider_id(before, instance),
         "node_name": instance.node_name or before.node_name or (record.spec.node.name if record.spec.node else None),
         "hourly_price": instance.price.exact() if instance.price is not None else before.hourly_price,
-        # The provider's own time is the one that it bills.
-        "billed_from": whole_seconds(instance.created or before.billed_from or now),
+        "billed_from": whole_seconds(_billed_from(before, instance, now)),
     }
     if before.state is InstanceState.GONE:
         # Too late for this record: `orphans` finds the instance and terminates it.
@@ -99,6 +99,16 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
     if capabilities is not None:
         status = replace(status, deadline=deadline(record, status, capabilities))
     return status
+
+
+def _billed_from(before: GPUInstanceStatus, instance: Instance, now: datetime) -> datetime:
+    """The provider's own time is the one that it bills. Before the first call, or later than now, only its clock can
+    have said: that is set right, because the end is counted by ours.
+    """
+    if instance.created is None:
+        return before.billed_from or now
+    calls = (each.at for each in before.transitions if each.state is InstanceState.LAUNCHING)
+    return min(max(instance.created, next(calls, instance.created)), now)
 
 
 def _provider_id(before: GPUInstanceStatus, instance: Instance) -> str | None:

@@ -16,6 +16,8 @@ from forebay.model.spans import human
 
 FIRST: Final = timedelta(minutes=5)
 LONGEST: Final = timedelta(hours=1)
+#: So many doublings exceed the longest cooldown; an unlimited number would overflow.
+_MOST_DOUBLINGS: Final = 8
 
 #: Reasons that speak against the offer. Others, such as a deletion, say nothing about the next launch.
 FAILURES: Final = frozenset(
@@ -55,8 +57,9 @@ def cooldowns(
     """Offers, zones and sources that are cooling down now, each until when and why."""
     found: dict[CooldownKey, Cooldown] = {}
     for record in among(records, failures_of):
-        if (failure := _failure(record)) is None or (key := _cooling_key(record)) is None:
+        if (failure := _failure(record)) is None or (against := _spoken_against(record)) is None:
             continue
+        key = against.key
         if _mended(record, failure, revisions or {}):
             continue
         until = _counted_from(record, failure) + cooldown_span(failures_of(record))
@@ -72,7 +75,7 @@ def cooldowns(
 
 def cooldown_span(failures: int) -> timedelta:
     """How long an offer, zone or source cools down after this many failures in a row."""
-    return min(FIRST * (1 << min(max(failures - 1, 0), 8)), LONGEST)
+    return min(FIRST * (1 << min(failures - 1, _MOST_DOUBLINGS)), LONGEST)
 
 
 def failures_so_far(records: Iterable[GPUInstance], source: SourceKey, offer: OfferKey) -> int:
@@ -82,16 +85,13 @@ def failures_so_far(records: Iterable[GPUInstance], source: SourceKey, offer: Of
     latest: dict[CooldownKey, tuple[datetime, int]] = {}
     wanted = cooldown_keys(source, offer)
     for record in records:
-        own = offer_key(record)
-        if own is None or record.status is None or not record.status.transitions:
+        against = _spoken_against(record)
+        if against is None or record.status is None or not record.status.transitions:
             continue
         at = record.status.transitions[-1].at
-        failed = _cooling_key(record)
-        if failed is None:
-            continue
-        for key in cooldown_keys(source_of(record), own):
+        for key in cooldown_keys(source_of(record), against.offer):
             # What failed in a narrower scope says nothing about the wider one.
-            if key in wanted and (key in (own, failed) or not failures_of(record)):
+            if key in wanted and (key in against or not failures_of(record)):
                 latest[key] = max(latest.get(key, (at, 0)), (at, failures_of(record)))
     return max((failures for _, failures in latest.values()), default=0)
 
@@ -134,15 +134,21 @@ def failures_of(record: GPUInstance) -> int:
     return (record.status.failures or 0) if record.status is not None else 0
 
 
-def _cooling_key(record: GPUInstance) -> CooldownKey | None:
+class _SpokenAgainst(NamedTuple):
+    """The offer of a record, and what of it a failure speaks against."""
+
+    offer: OfferKey
+    key: CooldownKey
+
+
+def _spoken_against(record: GPUInstance) -> _SpokenAgainst | None:
     """What the failure of the record speaks against; None: nothing that others could have."""
     own, scope = offer_key(record), _scope(record)
     if own is None or scope is FailureScope.ORDER:
         return None
     offer, zone, source = cooldown_keys(source_of(record), own)
-    if scope is FailureScope.SOURCE:
-        return source
-    return zone if scope is FailureScope.ZONE else offer
+    keys: dict[FailureScope | None, CooldownKey] = {FailureScope.SOURCE: source, FailureScope.ZONE: zone}
+    return _SpokenAgainst(own, keys.get(scope, offer))
 
 
 def _scope(record: GPUInstance) -> FailureScope | None:
@@ -162,7 +168,8 @@ def _counted_from(record: GPUInstance, failure: Transition) -> datetime:
 
     Its pods have waited since then, and nothing else was tried at the source on their account.
     """
-    lost = failure.reason == Reason.LAUNCH_FAILED and _scope(record) is FailureScope.SOURCE
+    waited = _scope(record) is FailureScope.SOURCE or not record.spec.delivers.has_node
+    lost = failure.reason == Reason.LAUNCH_FAILED and waited
     if not lost or record.in_instance_group or record.status is None:
         return failure.at
     calls = (each.at for each in record.status.transitions if each.state is InstanceState.LAUNCHING)

@@ -128,6 +128,10 @@ def launching(ctx: RuleContext) -> RuleResult:
         # nothing has been billed so far.
         if facts.policy.joins_as_new_node and earlier_outcome_unknown(status):
             return _failed(ctx, attempts, FailureScope.SOURCE)
+        if facts.policy.runs_its_pod and status.reason == Reason.LAUNCH_STARTED:
+            # Not even that the answer was lost is written: the process that called has ended, for which the offer is
+            # not to blame. Such calls do not count.
+            return _launch(ctx, first=True, uncounted=True)
         return _launch(ctx, first=True) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
     late = deadline(ctx.record, status, ctx.capabilities) or now
     if now < late:
@@ -140,10 +144,10 @@ def launching(ctx: RuleContext) -> RuleResult:
     return into_terminating(ctx, Reason.LAUNCH_TIMEOUT, sentence, failed=True)
 
 
-def _launch(ctx: RuleContext, *, first: bool = False) -> Launch:
-    """`first`: earlier calls, if any, certainly started nothing."""
+def _launch(ctx: RuleContext, *, first: bool = False, uncounted: bool = False) -> Launch:
+    """`first`: earlier calls, if any, certainly started nothing. `uncounted`: the last of them does not count."""
     record, status = ctx.record, ctx.status
-    attempt = (status.attempt or 0) + 1
+    attempt = (status.attempt or 1) if uncounted else (status.attempt or 0) + 1
     again = f" (attempt {attempt} of {MAX_ATTEMPTS})" if attempt > 1 else ""
     sentence = f"{launch_phrase(record)} for {for_pods(record)}{again}. Next: the provider's answer."
     called = transition(

@@ -210,14 +210,13 @@ def _leftovers(
 
 def _name(provider: str, instance: str, recorded: RecordedInstances) -> str:
     """Name of the record; another one where a Gone record for an earlier sighting of the instance has that name."""
-    name, earlier = "", ""
-    for _ in range(len(recorded.by_name) + 1):
+    earlier = ""
+    while True:
         digest = hashlib.sha256(f"{provider}\n{instance}\n{earlier}".encode()).hexdigest()[:10]
-        name = f"leftover-{provider}-{digest}"
-        if name not in recorded.by_name or recorded.by_name[name].state is not InstanceState.GONE:
-            break
-        earlier = recorded.by_name[name].uid
-    return name
+        before = recorded.by_name.get(name := f"leftover-{provider}-{digest}")
+        if before is None or before.state is not InstanceState.GONE:
+            return name
+        earlier = before.uid
 
 
 def _owned_machines(

@@ -25,6 +25,8 @@ RESOURCES_DELETED: Final = "SecondaryResourcesDeleted"
 _JOINING: Final = frozenset({InstanceState.LAUNCHING, InstanceState.LAUNCHED})
 _FIRST_RETRY: Final = timedelta(seconds=5)
 _LAST_RETRY: Final = timedelta(minutes=5)
+#: So many doublings exceed the last wait; an unlimited number would overflow.
+_MOST_DOUBLINGS: Final = 16
 
 
 def unneeded(record: GPUInstance) -> tuple[SecondaryResource, ...]:
@@ -98,6 +100,5 @@ def _listed(resources: tuple[SecondaryResource, ...]) -> str:
 
 def _retried(resource: SecondaryResource, now: datetime) -> SecondaryResource:
     failures = (resource.failures or 0) + 1
-    # 16 doublings exceed the limit; an unlimited number would overflow.
-    wait = min(_FIRST_RETRY * (1 << min(failures - 1, 16)), _LAST_RETRY)
+    wait = min(_FIRST_RETRY * (1 << min(failures - 1, _MOST_DOUBLINGS)), _LAST_RETRY)
     return replace(resource, failures=failures, retry_at=whole_seconds(now) + wait)

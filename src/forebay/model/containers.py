@@ -10,6 +10,8 @@ from forebay.model.secret_text import SecretText
 class ContainerPort(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     protocol: str = "TCP"
+    #: Served by exactly this protocol. Without, a provider may serve a port of TCP by HTTP, where that is usual.
+    exactly: bool = False
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):

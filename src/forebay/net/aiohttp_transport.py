@@ -44,6 +44,10 @@ _MAX_PART = 512 * 1024
 #: Seconds that `close` waits for aborted connections, which end at once unless the loop is busy.
 _CLOSE_TIMEOUT = 1.0
 
+#: A connection over which nothing comes is asked for a sign of life after so many seconds, and a few times more;
+#: without an answer it is lost. Streams may be silent for hours, and routers forget silent connections.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+
 
 class AiohttpTransport:
     """Reuses connections. Does not follow redirects, keep cookies or decompress.
@@ -139,7 +143,7 @@ class AiohttpTransport:
         trace.on_connection_reuseconn.append(_on_connection_reused)
         return aiohttp.ClientSession(
             # No limit on connections: every watch keeps one busy.
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive),
             request_class=TrackedRequest,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -176,6 +180,17 @@ class AiohttpTransport:
             cut = "the transport was closed"
         if cut is not None:
             raise AnswerCut(f"{call.request}: {cut}", call.request)
+
+
+def _kept_alive(address: "aiohttp.AddrInfoType") -> socket.socket:
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        # Not every system has all of them.
+        if (option := getattr(socket, name, None)) is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 class _Call:

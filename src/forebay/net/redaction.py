@@ -45,12 +45,17 @@ _VALUES = [
     r"(?P<header>:[ \t]*(?:(?:Bearer|Basic|Token)[ \t]+)?)(?![\s\"'])[^\s\"',;]+",
 ]
 
+# A host, or a part of a path, in which nothing is named.
+_PART = r"[^\s?#\"'<>@=;&,:/\\]*"
+
 # Linear in the length of the text, whatever it holds: no part can match the same characters in two ways, and none
 # that fails has looked far ahead.
 _IN_TEXT = re.compile(
     "|".join(
         [
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+            # GET https://host/oauth/token: what went wrong
+            rf"(?P<address>https?://{_PART}(?::[0-9]+)?(?:/{_PART})*/{_NAME})(?=:[ \t])",
             # Authorization: Anything ..., Cookie: a=b; c=d
             r"(?P<line>(?<![A-Za-z0-9])(?:proxy-)?(?:authorization|(?:set-)?cookie):[ \t]*)[^\r\n\"'\\]+",
             rf"(?P<name>{_NAME})(?:{'|'.join(_VALUES)})",
@@ -192,6 +197,8 @@ def _is_value(value: object) -> bool:
 
 def _redact_value(match: re.Match[str]) -> str:
     found = match.groupdict("")
+    if found["address"]:
+        return found["address"]
     shown = found["line"] or found["flag"] or found["scheme"] or found["userinfo"] or found["name"]
     shown += found["quoted"] or found["inner"] or found["number"] or found["pair"] or found["header"]
     around = found["quote"] or (f'{found["escape"]}"' if found["escape"] else '"' if found["number"] else "")

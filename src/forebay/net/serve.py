@@ -17,6 +17,8 @@ from forebay.net.transport import Handler, Headers, PeerCertificate, Request, Re
 _MAX_BUFFERED = 256 * 1024
 _MAX_LINE = 64 * 1024
 
+#: What answers call their server; the libraries and their versions are nobody's business.
+_NAME: Final = "forebay"
 _NO_BODY = frozenset({204, 304})
 
 
@@ -139,7 +141,9 @@ async def _respond(handler: Handler, base: str, incoming: web.BaseRequest, most:
     try:
         async with await handler(request) as response:
             if response.buffered is not None or incoming.method == "HEAD" or response.status in _NO_BODY:
-                return web.Response(status=response.status, headers=response.headers, body=response.buffered)
+                answer = web.Response(status=response.status, headers=response.headers, body=response.buffered)
+                answer.headers.setdefault("Server", _NAME)
+                return answer
             return await _stream(response, incoming)
     except TransportError:
         if incoming.transport is not None:
@@ -164,6 +168,7 @@ def _client(incoming: web.BaseRequest) -> PeerCertificate | None:
 async def _stream(response: Response, incoming: web.BaseRequest) -> web.StreamResponse:
     """Streams a body. Chunks that are available at the same time go out in one write."""
     outgoing = web.StreamResponse(status=response.status, headers=response.headers)
+    outgoing.headers.setdefault("Server", _NAME)
     if "Content-Length" not in response.headers and incoming.version >= (1, 1):
         outgoing.enable_chunked_encoding()
     await outgoing.prepare(incoming)

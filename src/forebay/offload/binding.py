@@ -74,7 +74,7 @@ def job_marks(
     """Annotations of a Job that runs remotely, or tries to; None: to be removed.
 
     `instance_id` is the container of its latest pod. `failures` is how many containers did not start, and `retry_at`
-    when the next one may, while none runs.
+    when the next one may; None while one runs.
     """
     marks: dict[str, str | None] = {}
     if instance_id is not None:
@@ -83,8 +83,7 @@ def job_marks(
             marks[REMOTE_COST_ANNOTATION] = price.exact()
     if failures:
         marks[FAILURE_COUNT_ANNOTATION] = str(failures)
-    waits = retry_at is not None and instance_id is None
-    marks[RETRY_AFTER_ANNOTATION] = _time(retry_at) if retry_at is not None and waits else None
+    marks[RETRY_AFTER_ANNOTATION] = None if retry_at is None else _time(retry_at)
     return marks
 
 

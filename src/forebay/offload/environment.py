@@ -12,7 +12,15 @@ import msgspec
 
 from forebay.model.quantities import InvalidQuantity, Quantity
 from forebay.model.secret_text import SecretText
-from forebay.offload.pod_manifest import EnvVar, KeyRef, ManifestContainer, ManifestSpec, NamedRef, PodMetadata
+from forebay.offload.pod_manifest import (
+    EnvVar,
+    KeyRef,
+    ManifestContainer,
+    ManifestSpec,
+    NamedRef,
+    PodMetadata,
+    ResourceFieldRef,
+)
 
 
 class HolderKind(StrEnum):
@@ -77,11 +85,33 @@ def environment(
 
 
 def impossible_fields(container: ManifestContainer) -> Iterator[str]:
-    """Problems with variables that hold a field which no remote container has, known without reading anything."""
+    """Problems with variables that hold what no remote container has, known without reading anything."""
     for each in container.env:
-        ref = each.value_from.field_ref if each.value_from is not None else None
-        if ref is not None and ref.field_path not in _FIELDS and _KEYED.fullmatch(ref.field_path) is None:
-            yield _no_such_field(each.name, ref.field_path)
+        source = each.value_from
+        if source is None or source.secret_key_ref is not None or source.config_map_key_ref is not None:
+            continue
+        if source.field_ref is not None:
+            path = source.field_ref.field_path
+            if path not in _FIELDS and _KEYED.fullmatch(path) is None:
+                yield _no_such_field(each.name, path)
+        elif source.resource_field_ref is not None:
+            if _amount(container, source.resource_field_ref) is None:
+                yield _no_such_field(each.name, source.resource_field_ref.resource)
+        else:
+            yield f"Variable {each.name} has a source that a remote container cannot have. Remove it."
+
+
+def _amount(container: ManifestContainer, ref: ResourceFieldRef) -> str | None:
+    """What the container requests or is limited to, in units of the divisor; None where it states nothing."""
+    which, _, name = ref.resource.partition(".")
+    amounts = {"limits": container.resources.limits, "requests": container.resources.requests}.get(which)
+    if amounts is None or name not in amounts:
+        return None
+    try:
+        amount, unit = Quantity.parse(amounts[name]), Quantity.parse(ref.divisor or 1)
+    except InvalidQuantity:
+        return None
+    return str(-(-amount.nano // (unit.nano or _ONE.nano)))
 
 
 def secret_names(container: ManifestContainer) -> frozenset[str]:
@@ -165,9 +195,7 @@ class _Builder:
             self._add_found(variable.name, self._field(source.field_ref.field_path), source.field_ref.field_path)
         elif source.resource_field_ref is not None:
             ref = source.resource_field_ref
-            self._add_found(variable.name, self._resource(ref.resource, ref.divisor), ref.resource)
-        else:
-            self._problems.append(f"Variable {variable.name} has a source that a remote container cannot have.")
+            self._add_found(variable.name, _amount(self._container, ref), ref.resource)
 
     def _add_found(self, name: str, value: str | None, source: str) -> None:
         if value is None:
@@ -210,16 +238,3 @@ class _Builder:
             "spec.nodeName": self._spec.node_name,
             "spec.serviceAccountName": self._spec.service_account_name,
         }.get(path)
-
-    def _resource(self, path: str, divisor: str | int) -> str | None:
-        which, _, name = path.partition(".")
-        amounts = {"limits": self._container.resources.limits, "requests": self._container.resources.requests}.get(
-            which
-        )
-        if amounts is None or name not in amounts:
-            return None
-        try:
-            amount, unit = Quantity.parse(amounts[name]), Quantity.parse(divisor or 1)
-        except InvalidQuantity:
-            return None
-        return str(-(-amount.nano // (unit.nano or _ONE.nano)))

@@ -23,6 +23,8 @@ class RemoteEnd(StrEnum):
     LOST = "Lost"
     #: It could not start or go on: the image cannot be pulled, say.
     BROKEN = "Broken"
+    #: It exited, and the shell around its command never said how the command ended.
+    UNREPORTED = "Unreported"
 
 
 class RemoteContainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +73,7 @@ def pod_status(remote: RemoteContainer, bound: datetime, now: datetime) -> dict[
         "conditions": conditions,
         "containerStatuses": [_container(remote, bound, now)],
     }
-    if remote.ended in {RemoteEnd.LOST, RemoteEnd.BROKEN}:
+    if remote.ended in {RemoteEnd.LOST, RemoteEnd.BROKEN, RemoteEnd.UNREPORTED}:
         status |= {"reason": _reason(remote), "message": remote.message}
     return status
 
@@ -112,7 +114,7 @@ def _phase(remote: RemoteContainer) -> Phase:
     match remote.ended:
         case RemoteEnd.EXITED:
             return Phase.SUCCEEDED if not remote.exit_code else Phase.FAILED
-        case RemoteEnd.LOST | RemoteEnd.BROKEN:
+        case RemoteEnd.LOST | RemoteEnd.BROKEN | RemoteEnd.UNREPORTED:
             return Phase.FAILED
         case None:
             return Phase.PENDING if remote.started is None else Phase.RUNNING
@@ -122,7 +124,7 @@ def _reason(remote: RemoteContainer) -> str:
     match remote.ended:
         case RemoteEnd.EXITED:
             return "Completed" if not remote.exit_code else "Error"
-        case RemoteEnd.LOST:
+        case RemoteEnd.LOST | RemoteEnd.UNREPORTED:
             return "ContainerStatusUnknown"
         case RemoteEnd.BROKEN:
             return "StartError"
@@ -140,7 +142,7 @@ def _exit_code(remote: RemoteContainer) -> int:
     if remote.exit_code is not None:
         return remote.exit_code
     match remote.ended:
-        case RemoteEnd.LOST:
+        case RemoteEnd.LOST | RemoteEnd.UNREPORTED:
             return LOST_EXIT_CODE
         case RemoteEnd.BROKEN:
             return START_ERROR_EXIT_CODE

@@ -12,6 +12,10 @@ from forebay.offload.pod_status import RemoteContainer, RemoteEnd
 
 #: The provider took the container away. Nothing that ran in it can have failed by itself.
 _LOST: Final = frozenset({Reason.VANISHED, Reason.RECLAIMED})
+_NO_REPORT: Final = (
+    "The container has exited, but its command has not reported an exit code: the container was stopped or killed, or "
+    "its image has no /bin/sh."
+)
 
 
 class ReportedExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,15 +26,25 @@ class ReportedExit(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     restarts: int = 0
     last_exit_code: int | None = None
+    #: When the last restarts, at most two, were reported by the provider's clock; fewer where it did not say.
+    restarted: tuple[datetime, ...] = ()
+    #: The container has ended, and its log was read to the end: nothing more will be reported.
+    whole: bool = False
 
 
 def remote_container(
-    records: Iterable[GPUInstance], container: str, image: str, reported: ReportedExit | None = None
+    records: Iterable[GPUInstance],
+    container: str,
+    image: str,
+    reported: ReportedExit | None = None,
+    *,
+    has_command: bool = False,
 ) -> RemoteContainer:
     """The container of a pod by its records, of which all but the last are proven gone; `reported` is of the last one.
 
     A container that never ran is no end of its pod: Forebay launches another one, and the pod waits. One that ran and
-    was lost is: what it did is gone, and the pod's own controller decides what follows.
+    was lost is: what it did is gone, and the pod's own controller decides what follows. With `has_command` a shell
+    reports the exit code and then waits: a container that exits without such a report has not succeeded.
     """
     told = reported or ReportedExit()
     last = container_of_pod(records)
@@ -56,7 +70,7 @@ def remote_container(
             finished=told.at,
             message="",
         )
-    return _with_end(shown, last)
+    return _with_end(shown, last, told, has_command=has_command)
 
 
 def container_of_pod(records: Iterable[GPUInstance]) -> GPUInstance | None:
@@ -68,11 +82,18 @@ def container_of_pod(records: Iterable[GPUInstance]) -> GPUInstance | None:
     return next(filter(did_anything, in_order), in_order[-1] if in_order else None)
 
 
-def _with_end(shown: RemoteContainer, record: GPUInstance) -> RemoteContainer:
+def _with_end(shown: RemoteContainer, record: GPUInstance, told: ReportedExit, *, has_command: bool) -> RemoteContainer:
     finished = _entered(record, InstanceState.FINISHED)
     if finished is not None:
         if finished.reason == Reason.CONTAINER_FINISHED:
             exit_code = record.status.exit_code if record.status is not None else None
+            if exit_code is None and has_command:
+                if record.state is InstanceState.FINISHED and not told.whole:
+                    # The report may be in what was not read of the log yet.
+                    return shown
+                return msgspec.structs.replace(
+                    shown, ended=RemoteEnd.UNREPORTED, finished=finished.at, message=_NO_REPORT
+                )
             return msgspec.structs.replace(
                 shown, ended=RemoteEnd.EXITED, exit_code=exit_code, finished=finished.at, message=""
             )

@@ -14,7 +14,7 @@ Each error has a scope, which says how much cools down: the offer, its zone, or 
 has the usual one; a provider that knows better passes `scope`.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Protocol, runtime_checkable
@@ -190,11 +190,13 @@ class RunsContainers(Protocol):
         since: datetime | None = None,
         tail: int | None = None,
         opened: Callable[[], None] | None = None,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[LogLine]:
         """What the container has written, oldest first, not before `since` and at most the last `tail` lines of it.
 
         `opened` is called when the provider has begun to answer: a container may write nothing for hours. With
-        `follow`, further lines are returned as they are written, until the container has ended. Raises
+        `follow`, further lines are returned as they are written, until the container has ended; where a stream has to
+        be opened again for that, `turn` is awaited before, and `opened` is called again. Raises
         `InstanceGone` where no log is left, and any other `ProviderError`; a log that broke off raises, and never just
         ends. The lines are the user's: nothing is added to them and nothing redacted.
         """

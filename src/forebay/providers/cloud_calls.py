@@ -13,6 +13,7 @@ What a provider's own codes mean comes before this table: `CloudDialect.meaning`
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -36,6 +37,8 @@ from forebay.providers.secrets import Secrets, SecretsUnavailable, UnusableSecre
 T = TypeVar("T")
 
 _MAX_BODY: Final = 32 * 1024 * 1024
+#: Seconds between two looks at whether a silent stream is given up.
+_LOOK: Final = 30.0
 _LONGEST_QUOTE: Final = 200
 _LONGEST_WAIT: Final = timedelta(days=1)
 _UNAUTHORIZED: Final = frozenset({401, 403})
@@ -118,11 +121,12 @@ class CloudCalls:
         path: str,
         headers: Mapping[str, str],
         *,
-        quiet: float | None = None,
+        quiet: float | Callable[[float], bool] | None = None,
         opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The body of a response that is written while it is read, until it ends or, with `quiet`, until nothing has
-        come for so many seconds. A body that breaks off raises `Unavailable`. `opened` is called before it is read.
+        come for so many seconds, or for as many as `quiet` says yes to. A body that breaks off raises `Unavailable`.
+        `opened` is called before it is read.
         """
         if self._closed:
             raise Unavailable("No call was sent, because the source was reconfigured or Forebay is shutting down.")
@@ -245,11 +249,34 @@ class CloudCalls:
         return self._secrets.redactor.text(text)
 
 
-async def _next(chunks: AsyncIterator[bytes], quiet: float | None) -> bytes | None:
+async def _next(chunks: AsyncIterator[bytes], quiet: float | Callable[[float], bool] | None) -> bytes | None:
     """The next chunk; None at the end, or where none came in time."""
+    if callable(quiet):
+        return await _next_or_given_up(chunks, quiet)
     try:
         async with asyncio.timeout(quiet):
             return await anext(chunks, None)
+    except TimeoutError:
+        return None
+
+
+async def _next_or_given_up(chunks: AsyncIterator[bytes], gives_up: Callable[[float], bool]) -> bytes | None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        async with asyncio.timeout(None) as limit:
+
+            def look() -> None:
+                if gives_up(loop.time() - began):
+                    limit.reschedule(loop.time())
+                else:
+                    looks.append(loop.call_later(_LOOK, look))
+
+            looks = deque((loop.call_later(_LOOK, look),), maxlen=1)
+            try:
+                return await anext(chunks, None)
+            finally:
+                looks[0].cancel()
     except TimeoutError:
         return None
 

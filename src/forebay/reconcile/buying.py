@@ -217,5 +217,5 @@ def _with_unknown(left: LeftOut, unknown: Sequence[str]) -> LeftOut:
     """Adds the sources whose offers are not known to the sentence: one of these might fit the pod."""
     if not unknown:
         return left
-    sentence = f"{left.sentence} Offers are not known from {'; '.join(unknown)}."
+    sentence = f"{left.sentence} Offers are not known from {'; '.join(each.rstrip('.') for each in unknown)}."
     return msgspec.structs.replace(left, sentence=sentence)

@@ -1,17 +1,23 @@
 """The operator's figures at a glance, and what needs a person."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.parts import Truth
+from forebay.model.counts import counted
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.workloads import Pod
 from forebay.reconcile.machine_costs import hourly_cost
 from forebay.reconcile.snapshot import Snapshot
+
+#: Reasons for which a pod waits until somebody changes the pod, a pool or a class.
+_HOPELESS: Final = frozenset({Reason.NO_OFFER_FITS, Reason.NO_CAPACITY_CONFIGURED, Reason.SCHEDULER_REFUSES})
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +81,26 @@ def problems(snapshot: Snapshot) -> Iterator[Problem]:
         for condition in pool.status.conditions if pool.status is not None else ():
             if condition.type == "Ready" and condition.status is Truth.FALSE:
                 yield Problem(about=f"GPUNodePool {'/'.join(pool.key)}", sentence=condition.message)
+    for provisioner in snapshot.provisioners:
+        for condition in provisioner.status.conditions if provisioner.status is not None else ():
+            if condition.type == "Ready" and condition.status is Truth.FALSE:
+                yield Problem(about=f"NodeProvisioner {provisioner.metadata.name}", sentence=condition.message)
+    yield from _hopeless(snapshot.pending)
     state = snapshot.budget_state
     if state is not None and state.unstored is not None:
         yield Problem(about="The ledger", sentence=f"cannot be stored: {state.unstored}")
     if snapshot.gate_missing is not None:
         yield Problem(about="Budgets", sentence=snapshot.gate_missing)
+
+
+def _hopeless(pending: Iterable[Pod]) -> Iterator[Problem]:
+    """Pods that no waiting helps, one problem for each reason with the pod that waits longest."""
+    by_reason: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pending:
+        reason = (pod.capacity or "").partition(": ")[0]
+        if reason in _HOPELESS:
+            by_reason[reason].append(pod)
+    for pods in by_reason.values():
+        first = min(pods, key=lambda each: (each.created, each.key))
+        others = f" and {counted(len(pods) - 1, 'other pod')}" if len(pods) > 1 else ""
+        yield Problem(about=f"Pod {'/'.join(first.key)}{others}", sentence=(first.capacity or "").partition(": ")[2])

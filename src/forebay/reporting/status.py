@@ -187,9 +187,14 @@ def capacity_launching(pod: Pod, records: Iterable[GPUInstance], now: datetime) 
     """Reason and sentence about the GPUInstance that launches for the pod; None where there is none."""
     for record in records:
         if any(planned.uid == pod.uid for planned in record.spec.pods) and not _is_leaving_or_gone(record):
-            deadline = record.status.deadline if record.status is not None else None
+            status = record.status
+            deadline = status.deadline if status is not None else None
             left = f"; its deadline is in {human(deadline - now)}" if deadline is not None and deadline > now else ""
-            return f"{Reason.CAPACITY_LAUNCHING}: GPUInstance {record.metadata.name} is {record.state}{left}."
+            failed = ""
+            if record.state is InstanceState.REQUESTED and status is not None and status.attempt:
+                # A call for it has failed, and is repeated.
+                failed = f" {status.message}" if status.message else ""
+            return f"{Reason.CAPACITY_LAUNCHING}: GPUInstance {record.metadata.name} is {record.state}{left}.{failed}"
     return None
 
 
@@ -237,13 +242,16 @@ def bill(found: Mapping[BillKey, Cost]) -> list[BillRow]:
     ]
 
 
-def spend_text(spend: SpendView) -> str:
-    """`$1.80/h now; $0.90 since 2026-05-04 11:00 UTC for 3 GPUInstances`."""
+def spend_text(spend: SpendView, rows: Sequence[BillRow] | None) -> str:
+    """`$1.80/h now; $42.10 in 31 days`, by the bill. Without one, what the GPUInstances that are shown have cost."""
+    now = f"{UsdPerHour(spend.hourly)} now"
+    if rows:
+        return f"{now}; {sum((Usd.from_exact(each.spent_exact) for each in rows), NO_COST)} in 31 days"
     if not spend.machines:
         return "$0.00: there are no GPUInstances"
     instances = counted(spend.machines, "GPUInstance")
     since = f" since {spend.since:%Y-%m-%d %H:%M} UTC" if spend.since is not None else ""
-    return f"{UsdPerHour(spend.hourly)} now; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
+    return f"{now}; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
 
 
 def missing_kinds_text(kinds: Iterable[str]) -> str:

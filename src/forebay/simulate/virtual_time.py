@@ -138,7 +138,8 @@ class _Timer(asyncio.TimerHandle):
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, _Timer):
             return NotImplemented
-        return (self.when(), self.order) < (other.when(), other.order)
+        mine, theirs = self.when(), other.when()
+        return mine < theirs or (mine == theirs and self.order < other.order)
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -149,11 +150,13 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> _Ready:
-        ready = super().select(0)
+        loop = self._loop
+        alone = len(self.get_map()) == 1 and not loop._working  # noqa: SLF001 (one class in two halves)
+        # Without sockets and threads nobody writes to the loop's wake-up pipe, and each look at it is a system call.
+        ready = [] if alone else super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        loop = self._loop
-        if loop._working:  # noqa: SLF001 (one class in two halves)
+        if loop._working:  # noqa: SLF001
             return super().select(None)
         if timeout is not None:
             ready = loop._before_jump(super().select)  # noqa: SLF001

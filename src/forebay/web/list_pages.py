@@ -12,6 +12,7 @@ from forebay.reporting.machines import MachineView
 from forebay.reporting.observation import Observation
 from forebay.reporting.offers import price_per_gpu
 from forebay.reporting.overview import Overview
+from forebay.reporting.provisioner_views import ProvisionerView
 from forebay.reporting.status import PoolView, WaitingPod
 from forebay.web.markup import Content, Element, h, url
 from forebay.web.plots import life_line_legend, life_line_plot
@@ -73,7 +74,13 @@ def waiting_table(rows: Sequence[WaitingPod], now: datetime) -> Element:
 
 
 def machines_page(
-    figures: Overview, pools: Sequence[PoolView], found: ListPage[MachineView], *, query: str, state: str
+    figures: Overview,
+    pools: Sequence[PoolView],
+    provisioners: Sequence[ProvisionerView],
+    found: ListPage[MachineView],
+    *,
+    query: str,
+    state: str,
 ) -> list[Content]:
     now = figures.at
     every = sum(figures.states.values())
@@ -94,6 +101,7 @@ def machines_page(
     )
     return [
         section("Pools", pool_table(pools), id_="pools"),
+        *([section("Instance groups", provisioner_table(provisioners), id_="provisioners")] if provisioners else []),
         section(
             "Machines and containers",
             filter_form("/machines", query, "Filter machines", "name, pool, provider, type or reason", state=state),
@@ -117,7 +125,7 @@ def pool_table(pools: Sequence[PoolView]) -> Element:
                     Cell(each.node_class),
                     Cell(f"{each.nodes:,}", number=True),
                     Cell(per_hour(each.hourly), number=True),
-                    Cell(badge(each.ready, {"True": "ok", "False": "bad"}.get(each.ready, "dim"))),
+                    Cell(_ready(each.ready)),
                     Cell(reason_text(each.reason), class_="why"),
                 ],
             )
@@ -125,6 +133,33 @@ def pool_table(pools: Sequence[PoolView]) -> Element:
         ],
         empty="There are no pools.",
     )
+
+
+def provisioner_table(provisioners: Sequence[ProvisionerView]) -> Element:
+    return table(
+        "Instance groups of NodeProvisioners",
+        ("NodeProvisioner", "Nodes", "Target", "In use", "Tainted", "Ready", "Why"),
+        [
+            (
+                each.name,
+                [
+                    Cell(each.name, key=True),
+                    *(
+                        Cell("-" if figure is None else f"{figure:,}", number=True)
+                        for figure in (each.size, each.target, each.in_use, each.tainted)
+                    ),
+                    Cell(_ready(each.ready)),
+                    Cell(reason_text(each.reason), class_="why"),
+                ],
+            )
+            for each in provisioners
+        ],
+        empty="There are no NodeProvisioners.",
+    )
+
+
+def _ready(status: str) -> Element:
+    return badge(status, {"True": "ok", "False": "bad"}.get(status, "dim"))
 
 
 def machine_table(rows: Sequence[MachineView], now: datetime) -> list[Content]:

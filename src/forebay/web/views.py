@@ -15,6 +15,7 @@ from forebay.reporting.observation import Observation, cluster_view, find_pod, p
 from forebay.reporting.offers import OfferFilter, live_rows, matching
 from forebay.reporting.offers import document as offers_document
 from forebay.reporting.overview import overview
+from forebay.reporting.provisioner_views import provisioner_view
 from forebay.reporting.status import pool_view
 from forebay.web.detail_pages import explanation_page
 from forebay.web.list_pages import decisions_page, demand_page, machines_page, offers_page
@@ -72,12 +73,15 @@ def _machines(seen: Observation, _assessor: Assessor, query: PageQuery, _parts: 
     state = query.state if query.state in set(InstanceState) else ""
     found = machine_page(snapshot, query.q, query.page, state=state)
     pools = [pool_view(pool) for pool in sorted(snapshot.pools, key=lambda each: each.key)]
+    provisioners = [
+        provisioner_view(each) for each in sorted(snapshot.provisioners, key=lambda each: each.metadata.name)
+    ]
     figures = overview(snapshot)
     return ViewedPage(
         title="Machines",
         current="machines",
-        view={"pools": pools, "machines": found},
-        content=lambda: machines_page(figures, pools, found, query=query.q, state=state),
+        view={"pools": pools, "provisioners": provisioners, "machines": found},
+        content=lambda: machines_page(figures, pools, provisioners, found, query=query.q, state=state),
     )
 
 

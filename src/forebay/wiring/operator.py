@@ -36,6 +36,7 @@ from forebay.wiring.run_settings import (
     ports_of,
     rules_of,
     timing_of,
+    unknown_variables,
 )
 from forebay.wiring.signals import handle_signals
 from forebay.wiring.telemetry import start_telemetry
@@ -133,6 +134,8 @@ async def run_operator(
     configured = read_environment(environment)
     for problem in configured.problems:
         log.error("machine skipped", error=problem)
+    for problem in unknown_variables(environment):
+        log.warning("variable ignored", error=problem)
     config = cluster_config(settings, environment)
     namespace = settings.namespace or config.namespace
     identity = unique_identity()

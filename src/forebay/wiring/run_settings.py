@@ -1,8 +1,9 @@
 """What the settings of `run` mean: rules, intervals and addresses. Every mistake is a `SettingsError`."""
 
-from collections.abc import Callable
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +12,9 @@ from forebay.api.values import NotADuration, duration
 from forebay.engine.loop import LoopTiming
 from forebay.model.quantities import UsdPerHour
 from forebay.offload.departure import OffloadRules
+from forebay.providers.webhook.groups import VARIABLES
 from forebay.reconcile.snapshot import OperatorRules
-from forebay.settings import Settings, SettingsError
+from forebay.settings import Settings, SettingsError, all_settings
 
 if TYPE_CHECKING:
     from forebay.web.ports import Ports
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 _MOST_DIGITS: Final = 9
 _SHORTEST_INTERVAL: Final = timedelta(seconds=1)
 _LARGEST_PORT: Final = 65535
+_PREFIX: Final = "FOREBAY_"
+#: What Kubernetes tells every pod of a namespace about a Service whose name begins with forebay.
+_OF_A_SERVICE: Final = re.compile(r"FOREBAY(_\w+)?_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?)$")
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -42,26 +47,32 @@ def _is_host(text: str) -> bool:
 
 def check_settings(settings: Settings) -> None:
     """Raises one `SettingsError` that lists everything that is wrong with the settings of `run`."""
-    durations = (
-        *("idle_delay", "adoption_grace", "power_on_interval", "scale_down_interval", "max_pending_time"),
-        "dry_run_run_time",
-    )
-    addresses = ("health_server_address", "metrics_bind_address", "web_address", "log_server_address")
-    checks: tuple[Callable[[], object], ...] = (
-        *(partial(_duration, name, getattr(settings, name)) for name in durations),
-        partial(_count, "pending_job_threshold", settings.pending_job_threshold),
-        partial(_price, "max_gpu_price", settings.max_gpu_price),
-        partial(timing_of, settings),
-        *(partial(_address, name, text) for name in addresses if (text := getattr(settings, name)) != "0"),
-    )
     problems = []
-    for check in checks:
+    for setting in all_settings():
         try:
-            check()
+            if setting.name == "reconcile_interval":
+                timing_of(settings)
+            elif setting.form is not None:
+                _CHECKS[setting.form](setting.name, getattr(settings, setting.name))
         except SettingsError as error:
             problems.append(str(error))
     if problems:
         raise SettingsError("; ".join(problems))
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """A sentence for each variable `FOREBAY_...` that no setting has: a typing error would otherwise go unnoticed."""
+    known = {each.variable.removeprefix(_PREFIX) for each in all_settings()}
+    machine = tuple(VARIABLES)
+    found = []
+    for name in sorted(environment):
+        ours = name.startswith(_PREFIX) and not name.endswith(machine) and not _OF_A_SERVICE.match(name)
+        if not ours or (rest := name.removeprefix(_PREFIX)) in known:
+            continue
+        near = difflib.get_close_matches(rest, known, 1)
+        meant = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
+        found.append(f"{name} is no setting and has no effect{meant}")
+    return found
 
 
 def ports_of(settings: Settings) -> "Ports":
@@ -128,6 +139,10 @@ def _address(setting: str, text: str) -> tuple[str, int]:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
 
 
+def _address_or_none(setting: str, text: str) -> tuple[str, int] | None:
+    return None if text == "0" else _address(setting, text)
+
+
 def _count(setting: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not a whole number")
@@ -142,3 +157,13 @@ def _price(setting: str, text: str) -> UsdPerHour:
     if price <= UsdPerHour.zero():
         raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not more than 0")
     return price
+
+
+#: How the text of a setting is read, by its form.
+_CHECKS: Final[Mapping[str, Callable[[str, str], object]]] = {
+    "duration": _duration,
+    "count": _count,
+    "price": _price,
+    "address": _address,
+    "address or 0": _address_or_none,
+}

@@ -114,6 +114,19 @@ async def test_removing_what_is_not_there_is_refused(api):
     assert (refusal.status, refusal.reason) == (422, "Invalid")
 
 
+async def test_a_json_patch_can_test_that_a_field_is_missing(api):
+    await api("configmaps").create({"metadata": {"name": "settings"}})
+    absent = {"op": "test", "path": "/data", "value": None}
+    add = [absent, {"op": "add", "path": "/data", "value": {"colour": "blue"}}]
+
+    patched = await api("configmaps").patch("settings", add, kind=JSON_PATCH)
+
+    assert patched["data"] == {"colour": "blue"}
+    for patch in (add, [{"op": "test", "path": "/none/at/all", "value": None}]):
+        refusal = await refused(api("configmaps").patch("settings", patch, kind=JSON_PATCH))
+        assert (refusal.status, refusal.reason) == (422, "Invalid")
+
+
 async def test_a_json_patch_that_is_no_list_is_a_bad_request(api):
     await api("configmaps").create(config_map("settings"))
 

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from forebay.api.crd import crd_yaml
 from forebay.api.gpu_instance import GPU_INSTANCE
 from forebay.api.kinds import KINDS
 from forebay.api.parts import Part
@@ -217,3 +218,18 @@ def test_an_empty_default_is_stored_only_where_defaults_inside_depend_on_it():
     assert {name for name, field in fields.items() if "default" in field} == {"inner", "deep", "count"}
     assert fields["deep"]["default"] == {}
     assert fields["inner"]["properties"]["size"]["default"] == 3
+
+
+class _Made(Part, frozen=True, kw_only=True):
+    bare: str
+    last: list[str] = msgspec.field(default_factory=lambda: ["a"])
+
+
+def test_a_field_has_the_default_that_its_factory_makes():
+    fields = object_schema(_Made)["properties"]
+    assert fields["last"]["default"] == ["a"]
+    assert "default" not in fields["bare"]
+
+
+def test_a_printed_definition_is_readable_beyond_ascii():
+    assert crd_yaml({"description": "from 1 … to 2"}) == "description: from 1 … to 2\n"

@@ -13,6 +13,7 @@ from forebay.bootstrap.talos import (
 )
 from forebay.bootstrap.templates import UnusableTemplate
 from forebay.model.sources import Capabilities, Delivery, Join
+from forebay.net.redaction import Redactor
 from tests.joining import TAILSCALE, TALOS, TALOS_TEMPLATE, joining_record, spec_of, talos_bundle
 
 BUNDLE = talos_bundle()
@@ -124,7 +125,7 @@ def test_a_good_template_is_used_as_it_is():
         ("{{.MachineCA}}", "{{.ClusterCA}}", "machine.ca.crt is the CA of Kubernetes"),
         ("    crt: {{.ClusterCA}}", "    crt: {{.MachineCA}}", "CA of"),
         ("    crt: {{.ClusterCA}}", "    crt: bm8gY2VydGlmaWNhdGU=", "cluster.ca.crt is not a certificate in base64"),
-        ("  token: {{.BootstrapToken}}\n", "", "cluster.token is missing: write token: {{.BootstrapToken}}"),
+        ("  token: {{.BootstrapToken}}\n", "", "cluster.token is missing: it must be {{.BootstrapToken}}"),
         ("{{.NodeName}}", "my-node", "the hostname is not the name of the node"),
         ("machine:\n", "machine:\n  systemd: {}\n", "Talos has no systemd"),
         (
@@ -145,6 +146,7 @@ def test_a_template_with_which_no_machine_could_join_is_an_error_of_the_class(ol
     assert found is not None
     assert found.startswith("talosConfig.machineConfigTemplate cannot be used: ")
     assert said in found
+    assert Redactor().text(found) == found, "it is shown whole"
 
 
 def test_a_class_must_name_the_image_and_the_endpoint():

@@ -102,6 +102,14 @@ def test_a_failed_pod_without_container_statuses_does_not_accrue_forever():
     assert used(accounts, 9000) == 100
 
 
+def test_an_end_that_a_kubelet_reports_late_takes_the_place_of_when_the_loss_was_seen():
+    accounts = opened()
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, phase=Phase.FAILED, version=2), at(100))
+    accounts.see(pod(started=0, finished=150, phase=Phase.FAILED, version=3), at(200))
+    assert used(accounts, 9000) == 150
+
+
 def test_a_pod_of_a_lost_node_ends_when_it_was_failed_and_deleted():
     accounts = opened()
     accounts.see(pod(started=0), at(1))

@@ -145,9 +145,10 @@ def test_compacted_usage_is_wrong_by_at_most_15_seconds_of_the_changes_in_the_fi
     st.lists(st.tuples(st.integers(0, 60 * HOUR), st.sampled_from((500, 1000, 4000))), max_size=4),
     st.integers(1, 60),
     st.integers(1, 400),
+    st.one_of(st.just(0), st.integers(0, HOUR)),
 )
-def test_the_forecast_is_the_first_moment_at_which_the_window_holds_the_quota(history, running, window, quota):
-    now = 60 * HOUR
+def test_the_forecast_is_the_first_moment_at_which_the_window_holds_the_quota(history, running, window, quota, into):
+    now = 60 * HOUR + into
     ledger = Ledger(OWNER)
     intervals = []
     for number, (_, begun, length, rate) in enumerate(history):
@@ -200,3 +201,16 @@ def test_what_is_taken_back_counts_no_more_also_after_a_restart(history, after, 
     span = window * HOUR * MICRO
     for each in (ledger, store.load(OWNER)):
         assert each.consumed(now, span) == integral(kept, now - span, now)
+
+
+def test_a_forecast_whose_window_begins_within_an_hour_counts_the_changes_of_that_hour_once():
+    """The run of the first hour began before the window does, and is in its rate already."""
+    ledger, now, span = Ledger(OWNER), 20_000, 18_200
+    ledger.record("first", 600, 5000, 1000)
+    ledger.begin("second", 19_000, 2000, 19_000)
+    intervals = [(600, 5000, 1000), (19_000, 10**9, 2000)]
+    for more in (1000, 3000, 5000):
+        amount = integral(intervals, (now - span) * MICRO, now * MICRO) + more * 1000 * MICRO
+        found = ledger.profile.reaches(amount, now * MICRO, span * MICRO)
+        assert integral(intervals, found - span * MICRO, found) >= amount
+        assert integral(intervals, found - 1 - span * MICRO, found - 1) < amount

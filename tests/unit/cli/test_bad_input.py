@@ -127,7 +127,6 @@ def test_options_that_exclude_each_other(arguments, expected):
         ["demo", "--jobs", "-3"],
         ["demo", "--seed", "one"],
         ["explain"],
-        [],
     ],
 )
 def test_an_invalid_command_line_is_told_in_one_sentence_with_where_to_read_on(arguments):
@@ -138,6 +137,14 @@ def test_an_invalid_command_line_is_told_in_one_sentence_with_where_to_read_on(a
     assert what.startswith("forebay")
     assert where.startswith("Options and examples: forebay")
     assert where.endswith(" --help")
+
+
+@pytest.mark.parametrize(("group", "command"), [([], "simulate"), (["manifests"], "crds"), (["bench"], "budgets")])
+def test_without_a_command_the_help_says_what_there_is(group, command):
+    outcome = forebay(*group)
+
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert f"\n    {command} " in outcome.stdout
 
 
 def test_everything_that_is_wrong_with_the_settings_is_listed_at_once():

@@ -58,6 +58,13 @@ def test_one_budget_has_its_window_plotted(kubeconfig):
 
 
 @pytest.mark.real_time
+def test_a_budget_is_also_named_as_the_table_shows_it(kubeconfig):
+    text = forebay("budgets", "default/lab", KUBECONFIG=kubeconfig)
+    assert (text.returncode, text.stderr) == (0, "")
+    assert "quota 1000" in text.stdout
+
+
+@pytest.mark.real_time
 def test_json_has_decimals_and_the_history(kubeconfig):
     document = json.loads(forebay("budgets", "--output", "json", KUBECONFIG=kubeconfig).stdout)
     (found,) = (each for each in document["budgets"] if each["name"] == "lab")

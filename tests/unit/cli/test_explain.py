@@ -17,10 +17,20 @@ from forebay.cli.parser import UserError
     ],
 )
 def test_objects_are_named_as_kubectl_names_them(text, kind, name):
-    assert target(text) == (kind, name)
+    assert target(text) == (kind, None, name)
 
 
-@pytest.mark.parametrize("text", ["x", "pod/", "/x", "deployment/x", ""])
+@pytest.mark.parametrize(("text", "option"), [("pod/team/x", None), ("pod/team/x", "team"), ("pod/x", "team")])
+def test_a_pod_is_also_named_as_status_shows_it(text, option):
+    assert target(text, option) == ("pod", "team", "x")
+
+
+def test_two_namespaces_for_one_pod_are_refused():
+    with pytest.raises(UserError, match="'team/x' is in namespace 'team', and -n says 'lab'; give one of them"):
+        target("pod/team/x", "lab")
+
+
+@pytest.mark.parametrize("text", ["x", "pod/", "/x", "deployment/x", "", "node/a/b", "pod/a/b/c", "pod/team/"])
 def test_the_error_about_another_object_names_the_kinds_that_can_be_explained(text):
     with pytest.raises(UserError, match="give pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME"):
         target(text)

@@ -70,3 +70,48 @@ def test_an_error_is_shown_without_the_escapes_of_its_cause(capsys):
     assert main(["explain", f"pod/{HOSTILE}/{HOSTILE}/{HOSTILE}"]) == 2
 
     assert not set(capsys.readouterr().err) & set("\x1b\x07\u202e")
+
+
+def on_a_terminal(monkeypatch):
+    """Has standard output be a terminal with colours, as far as the program can tell."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+ROWS = [("gpu-1", "Ready", "True", "NodeClassFound: It exists."), ("gpu-2", "Gone", "False", "no operator yet")]
+
+
+def test_on_a_terminal_states_and_reasons_stand_out_and_columns_stay_aligned(monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    print_table(("NAME", "STATE", "READY", "WHY"), ROWS)
+
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.startswith("\x1b[1mNAME\x1b[0m")
+    assert "\x1b[32mReady\x1b[0m   \x1b[32mTrue\x1b[0m    \x1b[1mNodeClassFound\x1b[0m: It exists." in first
+    assert "\x1b[2mGone\x1b[0m    \x1b[31mFalse\x1b[0m   no operator yet" in second
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_user_who_wants_no_colours_gets_none(name, value, monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv(name, value)
+
+    print_table(("NAME", "STATE", "READY", "WHY"), ROWS)
+
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_program_that_reads_the_output_gets_no_colours(capsys, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    print_table(("NAME", "STATE", "READY", "WHY"), ROWS)
+
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_what_others_wrote_stays_inert_on_a_terminal_with_colours(monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    print_table(("A", "B"), [(HOSTILE, HOSTILE)])
+
+    assert "\x1b[2J" not in capsys.readouterr().out

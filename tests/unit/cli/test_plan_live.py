@@ -92,7 +92,10 @@ def test_a_cluster_without_forebays_crds_is_an_error(tmp_path):
 
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert "does not serve GPUNodeClass, GPUNodePool" in outcome.stderr
-    assert "run: forebay manifests crds | kubectl apply -f -, or plan from files with -f" in outcome.stderr
+    assert (
+        "run: forebay manifests crds | kubectl apply -f - (a plan without a cluster: forebay plan -f FILE)"
+        in outcome.stderr
+    )
 
 
 def test_a_cluster_without_predecessors_has_nothing_to_migrate_and_passes_in_ci(kubeconfig):

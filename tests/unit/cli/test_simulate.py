@@ -4,7 +4,9 @@ import gzip
 import json
 
 import pytest
+from PIL import Image
 
+from forebay.cli.simulate.plot import _marks
 from tests.unit.cli.test_commands import forebay
 
 OFFERS = """provider,instance_type,gpu_model,gpu_count,vcpus,memory_gib,price_ondemand_usd_h,price_spot_usd_h,region
@@ -97,7 +99,9 @@ def test_a_history_of_prices_and_plots_of_the_run(files, tmp_path):
         done = forebay(*files, *told, "--provider", "cloud", "--plot", str(tmp_path / name))
         assert done.returncode == 0, done.stderr
         drawn = (tmp_path / name).read_text()
-        assert drawn.count("<polyline") == 8
+        assert drawn.count("<polyline") == 10
+        assert "always on" in drawn
+        assert "hindsight bound" in drawn
         assert "http" not in drawn.replace('xmlns="http://www.w3.org/2000/svg"', "")
     row = next(line for line in done.stdout.splitlines() if line.startswith("forebay "))
     # The spot machine was reclaimed after half an hour, when spot could not be had any more.
@@ -105,7 +109,32 @@ def test_a_history_of_prices_and_plots_of_the_run(files, tmp_path):
     assert "follow their history from 1970-01-01 00:16 UTC" in done.stdout
 
 
+def test_a_plot_as_an_image_for_those_who_can_show_nothing_else(files, tmp_path):
+    done = forebay(*files, "--plot", str(tmp_path / "run.png"))
+    assert done.returncode == 0, done.stderr
+    with Image.open(tmp_path / "run.png") as image:
+        assert (image.format, image.size) == ("PNG", (2100, 1520))
+        colours = {colour for _, colour in image.getcolors(1 << 20)}
+    # A line of each policy, and the background.
+    assert {(31, 111, 235), (210, 153, 34), (255, 255, 255)} <= colours
+
+
+def test_without_pillow_the_command_says_so_before_it_simulates(files, tmp_path):
+    (tmp_path / "PIL.py").write_text("raise ImportError")
+    done = forebay(*files, "--plot", "run.png", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "PNG needs Pillow, which the extra plots brings (pip install 'forebay[plots]'); or give" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("most", "marks"),
+    [(76, [0, 50, 100]), (15_878, [0, 10_000, 20_000]), (1, [0, 0.5, 1]), (0.06, [0, 0.05, 0.1]), (5, [0, 2.5, 5])],
+)
+def test_axes_have_round_numbers(most, marks):
+    assert _marks(most) == pytest.approx(marks)
+
+
 def test_a_plot_has_a_form_that_is_known(files):
     done = forebay(*files, "--plot", "run.bmp")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "ends in .svg or .html" in done.stderr
+    assert "ends in .svg, .png or .html" in done.stderr

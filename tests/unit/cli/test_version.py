@@ -21,6 +21,14 @@ def test_without_a_cluster_one_sentence_says_so():
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_script_gets_the_version_of_the_command_and_why_the_cluster_has_none():
+    done = forebay("version", "--output", "json")
+    assert done.returncode == 2
+    document = json.loads(done.stdout)
+    assert (document["forebay"], document["kubernetes"]) == (__version__, None)
+    assert done.stderr == f"forebay: {document['problem']}\n"
+
+
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_the_version_of_the_cluster_is_asked_of_its_api_server(output, tmp_path):
     with running("embedded", "--write-kubeconfig", str(tmp_path / "kubeconfig")) as (_, kubeconfig):

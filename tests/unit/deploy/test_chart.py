@@ -1,6 +1,7 @@
 """Manifests that Helm renders from the chart."""
 
 import re
+import shutil
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from forebay.providers.webhook.groups import VARIABLES, read_groups
 from forebay.settings import read_settings
 from tests.unit.deploy.helm import (
     CHART,
+    KUBE_VERSION,
     PREDECESSORS_VALUES,
     ROOT,
     environment,
@@ -166,6 +168,10 @@ def test_where_jobs_may_run_remotely_the_operator_may_be_a_kubelet():
     manifests = rendered({"offload": {"enabled": True}})
     everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS, *OFFLOAD_PERMISSIONS, *REVIEW_PERMISSIONS)
     assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in everywhere]
+    named, printed = the("RuntimeClass", manifests), the("RuntimeClass", install_manifests(offload=True))
+    assert named["metadata"]["name"] == printed["metadata"]["name"] == "runpod-virtual"
+    assert (named["handler"], named["scheduling"]) == (printed["handler"], printed["scheduling"])
+    assert not [each for each in install_manifests() if each["kind"] == "RuntimeClass"]
 
 
 def test_no_secret_is_read_that_nobody_named():
@@ -317,11 +323,34 @@ def test_a_name_that_begins_with_a_digit_gets_a_prefix_for_older_kubernetes():
 @pytest.mark.parametrize("setting", offered_settings(), ids=lambda setting: setting.name)
 def test_every_setting_of_the_operator_can_be_set(setting):
     name = setting.name.split("_")[0] + "".join(word.capitalize() for word in setting.name.split("_")[1:])
-    value = setting.choices[-1] if setting.choices else "1m"
+    value = setting.choices[-1] if setting.choices else setting.default or "example.com/gpu"
     given = environment(rendered({"settings": {name: value}}))
     assert given[setting.variable] == value
     if setting.choices:
         assert getattr(read_settings({}, given), setting.name) == value
+
+
+@pytest.mark.parametrize(("given", "value"), [(True, "on"), (False, "off")])
+def test_an_unquoted_on_is_not_taken_for_something_else(given, value):
+    assert environment(rendered({"settings": {"dryRun": given}}))["FOREBAY_DRY_RUN"] == value
+
+
+def test_logs_of_remote_pods_are_reached_at_the_port_that_was_chosen():
+    def kubelet(**settings):
+        manifests = rendered({"offload": {"enabled": True}, "settings": settings})
+        (container,) = pod(manifests)["containers"]
+        ports = [each["containerPort"] for each in container["ports"] if each["name"] == "kubelet"]
+        rules = the("NetworkPolicy", manifests)["spec"]["ingress"]
+        return ports, {"ports": [{"port": "kubelet"}]} in rules
+
+    assert kubelet() == ([10250], True)
+    assert kubelet(logServerAddress=":10251") == ([10251], True)
+    assert kubelet(logServerAddress="0") == ([], False)
+
+
+def test_plain_metrics_may_share_the_port_of_the_probes():
+    given = environment(rendered({"metrics": {"port": 8080, "secure": False}}))
+    assert given["FOREBAY_METRICS_BIND_ADDRESS"] == given["FOREBAY_HEALTH_SERVER_ADDRESS"] == ":8080"
 
 
 def test_the_port_is_the_same_everywhere():
@@ -425,3 +454,28 @@ def test_only_scrapers_reach_the_port_of_metrics():
     assert the("NetworkPolicy", rendered({"networkPolicy": {"scrapers": []}}))["spec"]["ingress"] == []
     disabled = rendered({"networkPolicy": {"enabled": False}})
     assert "NetworkPolicy" not in {each["kind"] for each in disabled}
+
+
+def notes(tmp_path, values):
+    """What Helm tells whoever has installed the chart, as a comment: `helm template` leaves it out."""
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    text = (chart / "templates/NOTES.txt").read_text()
+    (chart / "templates/notes.yaml").write_text("".join(f"# {line}\n" for line in text.splitlines()))
+    done = helm("template", "forebay", str(chart), *KUBE_VERSION, "--show-only", "templates/notes.yaml", values=values)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_after_installation_the_notes_say_where_the_dashboard_is_and_that_a_dry_run_changes_nothing(tmp_path):
+    said = notes(tmp_path, {"replicaCount": 1, "web": {"enabled": True}, "settings": {"dryRun": "on"}})
+    assert "1 replica with leader election" in said
+    assert "port-forward service/forebay 8444" in said
+    assert "https://127.0.0.1:8444/" in said
+    assert "settings.dryRun is on" in said
+
+
+def test_notes_are_silent_about_what_is_off(tmp_path):
+    said = notes(tmp_path, {})
+    assert "2 replicas with leader election" in said
+    assert "dashboard" not in said
+    assert "dryRun" not in said

@@ -16,6 +16,18 @@ pytestmark = pytest.mark.helm
         ({"port": 80}, ["port: Must be greater than or equal to 1024"]),
         ({"settings": {"logLevel": "loud"}}, ['settings.logLevel must be one of the following: "debug", "info"']),
         ({"settings": {"kubeconfig": "x"}}, ["settings: Additional property kubeconfig is not allowed"]),
+        (
+            {"settings": {"idleDelay": "soon", "maxPendingTime": 5}},
+            ["settings.idleDelay: Does not", "maxPendingTime: M"],
+        ),
+        ({"settings": {"maxGpuPrice": 0}}, ["settings.maxGpuPrice: Must be greater than 0"]),
+        ({"settings": {"pendingJobThreshold": "few"}}, ["settings.pendingJobThreshold: Does not match pattern"]),
+        ({"settings": {"logServerAddress": "10251"}}, ["settings.logServerAddress: Does not match pattern"]),
+        ({"settings": {"dryRun": "yes"}}, ["settings.dryRun: Does not match pattern '^(on|off)$'"]),
+        ({"image": {"repository": "registry.lab/forebay:1"}}, ["image.repository: Does not match pattern"]),
+        ({"image": {"tag": "sha256:abc"}}, ["image.tag: Does not match pattern"]),
+        ({"fullnameOverride": "GPU_operator"}, ["fullnameOverride: Does not match pattern"]),
+        ({"podLabels": {"app.kubernetes.io/name": "gpus"}}, ["podLabels: Property name of", "does not match"]),
         ({"podDisruptionBudget": {"maxUnavailable": 0}}, ["maxUnavailable: Must be greater than or equal to 1"]),
         ({"nodeGroups": [{"name": "a", "gpuCount": 1}]}, ["scaleUpEndpoint is required", "scaleDownEndpoint is"]),
         ({"nodeGroups": [machine("a", gpuCount=0)]}, ["nodeGroups.0.gpuCount: Must be greater than or equal to 1"]),
@@ -66,6 +78,12 @@ def test_an_invalid_value_is_named(values, sentences):
         (
             {"extraEnv": [{"name": "FOREBAY_HEALTH_SERVER_ADDRESS", "value": ":1"}]},
             "extraEnv: the chart already sets FOREBAY_HEALTH_SERVER_ADDRESS, from settings or port",
+        ),
+        ({"metrics": {"port": 8080}}, "port and metrics.port are both 8080: choose another port for one of them"),
+        ({"web": {"enabled": True, "port": 8443}}, "metrics.port and web.port are both 8443: choose another port"),
+        (
+            {"offload": {"enabled": True}, "settings": {"logServerAddress": ":8443"}},
+            "metrics.port and settings.logServerAddress are both 8443: choose another port for one of them",
         ),
         (
             {"serviceAccount": {"create": False}},

@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from forebay import __version__
 from tests.unit.deploy.helm import ROOT, rendered
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -81,3 +83,10 @@ def test_what_ci_runs_is_what_the_readme_says():
     (ci,) = (path for path in WORKFLOWS if path.stem == "ci")
     assert "make check test" in ci.read_text()
     assert "make check test" in Path(ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.parametrize(("tag", "code"), [(__version__, 0), ("99.0.0", 2)])
+def test_a_release_has_the_version_of_the_package(tag, code):
+    done = subprocess.run(["make", "-s", "tagged", f"TAG={tag}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert (f"The tag is {tag} and src/forebay/__init__.py says {__version__}" in done.stderr) == (code != 0)

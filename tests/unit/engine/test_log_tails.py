@@ -6,13 +6,19 @@ from datetime import UTC, datetime, timedelta
 from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.providers.base import LogLine
 
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def clock():
+    return NOON
+
 
 def texts(tails, pod):
     return [line.text for line in tails.tail(pod) or ()]
 
 
 def test_of_a_long_log_the_end_is_kept():
-    tails = LogTails(most_of_one=550)
+    tails = LogTails(clock, most_of_one=550)
     tails.begin("a")
     for number in range(20):
         tails.add("a", LogLine(text=f"{number:04}"))
@@ -21,7 +27,7 @@ def test_of_a_long_log_the_end_is_kept():
 
 
 def test_many_logs_shorten_the_longest():
-    tails = LogTails(most_of_one=10_000, most_of_all=1_100)
+    tails = LogTails(clock, most_of_one=10_000, most_of_all=1_100)
     for pod in ("short", "long"):
         tails.begin(pod)
     tails.add("short", LogLine(text="only"))
@@ -34,7 +40,7 @@ def test_many_logs_shorten_the_longest():
 
 
 def test_a_log_that_is_read_again_is_not_kept_twice_and_one_of_a_pod_that_is_gone_not_at_all():
-    tails = LogTails()
+    tails = LogTails(clock)
     for _ in range(2):
         tails.begin("a")
         tails.add("a", LogLine(text="once"))
@@ -51,7 +57,7 @@ async def read(lines):
 
 
 async def test_whoever_follows_a_log_gets_what_was_written_and_what_comes_until_it_ends():
-    tails = LogTails()
+    tails = LogTails(clock)
     tails.begin("a")
     tails.add("a", LogLine(text="before"))
     all_of_it, last = (asyncio.create_task(read(tails.following("a", tail=tail, since=None))) for tail in (None, 0))
@@ -69,7 +75,7 @@ async def test_whoever_follows_a_log_gets_what_was_written_and_what_comes_until_
 
 
 async def test_a_log_whose_first_lines_are_gone_is_followed_only_by_those_who_do_not_ask_for_them():
-    tails, noon = LogTails(most_of_one=330), datetime(2030, 1, 1, 12, tzinfo=UTC)
+    tails, noon = LogTails(clock, most_of_one=330), NOON
     tails.begin("a")
     for number in range(9):
         tails.add("a", LogLine(text=f"{number:04}", at=noon + timedelta(seconds=number)))
@@ -89,3 +95,22 @@ async def test_a_log_whose_first_lines_are_gone_is_followed_only_by_those_who_do
     for each in followed:
         assert (await each)[-1] == "0011", "one that is behind goes on with what is left"
     assert len(await followed[0]) == 6
+
+
+def test_what_is_kept_is_all_there_is_once_a_stream_has_had_time_to_bring_it():
+    moment = NOON
+    tails = LogTails(lambda: moment, most_of_one=330)
+    assert tails.so_far("a", tail=None, since=None, ended=False) is None
+    tails.begin("a")
+    tails.add("a", LogLine(text="one", at=NOON))
+    assert tails.so_far("a", tail=None, since=None, ended=False) is None, "more may be on its way"
+    assert [each.text for each in tails.so_far("a", tail=None, since=None, ended=True)] == ["one"]
+    moment += timedelta(seconds=5)
+    assert [each.text for each in tails.so_far("a", tail=None, since=None, ended=False)] == ["one"]
+    for number in range(9):
+        tails.add("a", LogLine(text=str(number), at=moment))
+    assert tails.so_far("a", tail=None, since=None, ended=False) is None, "its first lines are gone"
+    assert [each.text for each in tails.so_far("a", tail=2, since=None, ended=False)][-2:] == ["7", "8"]
+    tails.end("a")
+    assert tails.so_far("a", tail=2, since=None, ended=False) is None, "nobody reads it any more"
+    assert tails.so_far("a", tail=2, since=None, ended=True) is not None

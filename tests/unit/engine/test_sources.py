@@ -230,3 +230,20 @@ async def test_an_outage_is_one_line_of_the_log_however_long_it_lasts(capsys):
     await asyncio.sleep(300)
     assert capsys.readouterr().out.count("The API is away.") == 1
     await sources.close()
+
+
+async def test_a_provider_that_is_served_after_its_entry_was_mended_is_told_of_no_longer():
+    def refuse():
+        raise ProviderNotServed("Not supported.")
+
+    key = SourceKey("", "webhook")
+    sources = Sources(Woken(), clock.now)
+    sources.configure([SourceConfig(key=key, digest="1", priority=0, enabled=True, build=refuse)])
+    assert sources.failed_builds == {key: "Not supported."}
+    assert sources.provider(key) is None
+    sources.configure([configured(Scripted(), digest="2")])
+    assert (sources.failed_builds, set(sources.states())) == ({}, {key})
+    sources.configure([SourceConfig(key=key, digest="3", priority=0, enabled=True, build=refuse)])
+    sources.configure([])
+    assert sources.failed_builds == {}
+    await sources.close()

@@ -1,5 +1,7 @@
 """Support bundles: what may be secret is left out, and what was decided can be replayed."""
 
+import os
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -110,3 +112,16 @@ def test_a_dump_can_be_read_by_its_owner_alone(tmp_path, monkeypatch):
     assert path.parent == tmp_path
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_bytes().startswith(packed({})[:2])
+
+
+def test_dumps_do_not_fill_the_small_directory_of_a_pod(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "forebay-other.tar.gz").write_bytes(b"of somebody else")
+    snapshot, redactor = planted()
+
+    paths = []
+    for number in range(5):
+        paths.append(dump(snapshot, redactor))
+        os.utime(paths[-1], (number, number))
+
+    assert set(tmp_path.iterdir()) == {*paths[-3:], tmp_path / "forebay-other.tar.gz"}

@@ -12,6 +12,7 @@ import pytest
 
 from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import decoder_for
+from forebay.kube.frozen_gc import MANY
 from forebay.kube.informer import Informer
 from forebay.kube.pods import PENDING_GPU, PODS, PodDecoder, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
@@ -78,35 +79,59 @@ async def test_objects_are_decoded_by_the_given_decoder(server):
         assert [dict(pod.labels) for pod in informer.values()] == [{"read-by": "us"}] * 2
 
 
-async def test_the_garbage_collector_is_unfrozen_after_the_list_or_its_failure():
-    server = ModelServer()
-    server.create("a")
-    aside = []
+@pytest.fixture
+def unfrozen():
+    """All objects can be collected, those too that the test run has frozen."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
+async def test_the_garbage_collector_is_frozen_during_a_long_list_and_not_after_it_or_its_failure():
+    server = ModelServer(watch_list=False)
+    for number in range(MANY + 3):
+        server.create(f"p{number}")
+    frozen = []
 
     async def handler(request):
-        aside.append(gc.get_freeze_count() > 0)
-        if len(aside) == 1:
+        frozen.append(gc.get_freeze_count() > 0)
+        if frozen.count(True) == 1 and frozen[-1]:
             raise AnswerLost("sent, but nobody answered", request)
-        if len(aside) == 3:
+        if frozen.count(True) == 3 and frozen[-1]:
             await asyncio.sleep(1_000)
         return await server(request)
 
     assert gc.get_freeze_count() == 0
     async with informer_on(handler) as informer:
         await asyncio.sleep(0.001)
+        assert frozen[-1], "of a long list, the last page failed"
         assert gc.get_freeze_count() == 0
         await informer.wait_synced()
-        assert aside == [True, True]
+        assert frozen.count(True) == 2
         assert gc.get_freeze_count() == 0
     async with informer_on(handler):
         await asyncio.sleep(1)
         assert gc.get_freeze_count() > 0
-    assert aside == [True, True, True]
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.usefixtures("unfrozen")
+async def test_the_garbage_collector_is_left_alone_during_a_short_list():
+    server = ModelServer()
+    server.create("a")
+    gc.collect()
+    young = [[]]
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+    assert any(each is young for each in gc.get_objects(generation=0)), "it was not moved to the oldest generation"
+
+
+@pytest.mark.usefixtures("unfrozen")
 async def test_objects_frozen_by_others_stay_frozen():
     server = ModelServer()
+    for number in range(MANY):
+        server.create(f"p{number}")
     gc.freeze()
     try:
         async with informer_on(server) as informer:
@@ -738,3 +763,66 @@ async def test_a_bound_pod_that_becomes_undecodable_is_replaced_by_what_can_be_r
         server.update("a", tolerations=[])
         await asyncio.sleep(1)
         assert informer.undecodable == {}
+
+
+async def test_an_informer_that_somebody_else_runs_can_be_waited_for():
+    server = ModelServer()
+    server.create("a")
+    informer = informer_on(server)
+    running = asyncio.ensure_future(informer.run())
+    await informer.wait_synced()
+    assert names(informer) == {"a"}
+    assert not informer.ended
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_waiting_for_a_new_list_meets_a_bug_of_the_decoder_at_once():
+    server = ModelServer()
+    informer = informer_on(server)
+
+    def broken():
+        raise ZeroDivisionError
+
+    await informer.__aenter__()
+    await informer.wait_synced()
+    with pytest.raises(ZeroDivisionError):
+        await informer.relist(broken)
+    assert informer.ended
+
+
+async def test_a_new_list_brings_the_objects_as_they_are_decoded_by_then_and_keeps_the_old_ones_meanwhile():
+    server = ModelServer()
+    server.create("a")
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        lists, before = informer.counters.relists, []
+        await informer.relist(lambda: before.append(names(informer)))
+        assert before == [{"a"}]
+        assert (names(informer), informer.counters.relists) == ({"a"}, lists + 1)
+
+
+@pytest.mark.parametrize(("event", "waits"), [(True, False), (False, True)], ids=["after an event", "without any"])
+async def test_a_broken_watch_is_resumed_at_once_only_if_it_had_brought_something(event, waits):
+    server, opened = ModelServer(), []
+
+    async def handler(request):
+        if "resourceVersion=" in request.url:
+            opened.append(asyncio.get_running_loop().time())
+        return await server(request)
+
+    network = Network(handler)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(2)
+        network.cut("end")
+        await asyncio.sleep(5)
+        before = len(opened)
+        if event:
+            server.create("a")
+            await asyncio.sleep(0.5)
+        cut = asyncio.get_running_loop().time()
+        network.cut("reset")
+        await asyncio.sleep(60)
+        assert (opened[before] - cut > 0) is waits
+        assert informer.counters.failures == 1

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from forebay.lifecycle.call_outcomes import MAX_CONTAINER_WAIT, MAX_LAUNCH_WAIT, launch_failed, launch_prevented
 from forebay.lifecycle.container_states import FINISHED_RETENTION
+from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, InstancePhase
@@ -107,6 +108,10 @@ def test_when_its_pod_has_ended_or_is_deleted_it_is_terminated(state):
 def test_deleting_the_gpuinstance_terminates_it(state):
     status = moved(container(state, deleting=True), InstancePhase.RUNNING)
     assert (status.state, status.reason) == (S.TERMINATING, R.DELETED)
+
+
+def test_one_that_finishes_shows_until_when_its_pod_can_take_over_the_outcome():
+    assert moved(container(S.RUNNING), InstancePhase.FINISHED).deadline == LATER + FINISHED_RETENTION
 
 
 def test_a_finished_one_is_kept_for_its_pod_to_take_over_the_outcome_but_not_for_long():
@@ -277,3 +282,24 @@ def test_an_earlier_call_that_may_have_started_it_is_followed_up_before_anything
 def test_an_outcome_that_comes_late_changes_nothing():
     moved_on = container(S.TERMINATING)
     assert launch_prevented(moved_on, "No.", LATER, pod_lost=True) == moved_on.status
+
+
+@pytest.mark.parametrize(("answered", "calls"), [(True, 3), (False, 9)])
+def test_launch_calls_of_processes_that_died_say_nothing_against_the_offer(answered, calls):
+    """Of a call whose answer was lost, that much is written down; of one whose caller was killed, nothing is."""
+    lost, asked, made = container(S.LAUNCHING), NOW, 1
+    while made < 9:
+        if answered:
+            failure = Failure(kind=FailureKind.OUTCOME_UNKNOWN, sentence="No answer.")
+            lost = replace(lost, status=launch_failed(lost, failure, asked))
+        asked += RUNS.settle_time + minutes(1)
+        step = next_step(facts(lost, RUNS, listing=listed(asked=asked)), asked)
+        lost = after(step)
+        if not isinstance(step, Launch):
+            break
+        made += 1
+
+    assert made == calls
+    # The pod has waited since the first call: three lost answers take longer than the cooldown.
+    assert not cooldowns([lost], asked)
+    assert bool(cooldowns([lost], NOW + minutes(1))) is answered

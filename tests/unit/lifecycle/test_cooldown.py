@@ -1,11 +1,24 @@
 """Offers that failed cool down, also after a restart."""
 
 import pytest
+from msgspec.structs import replace
 
-from forebay.lifecycle.cooldown import cooldowns, failures_so_far, offer_key, order_cooldown
+from forebay.api.gpu_instance import ProvisionerRef
+from forebay.lifecycle.cooldown import cooldown_end, cooldowns, failures_so_far, offer_key, order_cooldown
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.sources import FailureScope, OfferKey, SourceKey, ZoneKey
-from tests.unit.lifecycle.builders import NOW, R, S, facts, minutes, next_step, record, seconds
+from tests.unit.lifecycle.builders import (
+    NOW,
+    R,
+    S,
+    facts,
+    fresh_record,
+    minutes,
+    next_step,
+    record,
+    rented_spec,
+    seconds,
+)
 
 SOURCE = SourceKey("cheap", "simulated")
 KEY = OfferKey("simulated", "a100x2", "us-east", "", False)
@@ -147,3 +160,78 @@ def test_an_order_that_was_refused_cools_down_for_its_own_pod_only():
     assert order_cooldown(refused, KEY).until == NOW + minutes(10), "twice for this pod"
     assert order_cooldown(refused, OTHER) is None
     assert order_cooldown([failed(1)], KEY) is None, "that speaks against the offer itself"
+
+
+def test_refused_orders_are_counted_from_the_last_one_whatever_their_order():
+    first = failed(1, failure_scope=FailureScope.ORDER, since=NOW - minutes(3), name="a")
+    last = failed(1, failure_scope=FailureScope.ORDER, name="b")
+
+    for refused in ([first, last], [last, first]):
+        found = order_cooldown(refused, KEY)
+        assert (found.until, found.sentence) == (NOW + minutes(10), last.status.transitions[-1].message)
+
+
+def test_an_order_that_has_not_failed_yet_cools_nothing_down():
+    assert order_cooldown([record(S.LAUNCHING, failure_scope=FailureScope.ORDER, failures=1)], KEY) is None
+
+
+def test_of_two_cooldowns_that_end_at_once_the_first_is_told():
+    both = [failed(1, name="a"), failed(1, name="b")]
+    assert cooldowns(both, NOW)[KEY].sentence.startswith("a failed")
+
+
+def test_a_record_without_an_offer_cools_nothing_down_and_says_nothing_about_the_next():
+    found = failed(2, spec=rented_spec(offer=None, pods=()))
+
+    assert cooldowns([found], NOW) == {}
+    assert failures_so_far([found, failed(1, name="b")], SOURCE, KEY) == 1
+
+
+def test_a_record_that_has_no_history_says_nothing_about_the_next():
+    assert failures_so_far([fresh_record(), record(S.LAUNCHING, transitions=()), failed(3)], SOURCE, KEY) == 3
+
+
+def test_of_the_failures_of_one_offer_the_latest_counts_in_any_order():
+    early, late = failed(4, since=NOW - minutes(9), name="a"), failed(1, name="b")
+
+    assert failures_so_far([early, late], SOURCE, KEY) == failures_so_far([late, early], SOURCE, KEY) == 1
+
+
+def test_a_member_whose_group_could_not_create_it_cools_down_from_the_failure_on():
+    """Its group went on trying, so nobody waited for the answer of the first call."""
+    lost = {"because": R.LAUNCH_FAILED, "failures": 1, "failure_scope": FailureScope.SOURCE}
+    member = rented_spec(node_class_name=None, provisioner_ref=ProvisionerRef(name="gpus", group="near"))
+
+    def until(spec, scope=FailureScope.SOURCE):
+        made = record(S.TERMINATING, since=NOW, spec=spec, **{**lost, "failure_scope": scope})
+        steps = tuple(
+            replace(each, at=NOW - minutes(4)) if each.state is S.LAUNCHING else each
+            for each in made.status.transitions
+        )
+        (only,) = cooldowns([replace(made, status=replace(made.status, transitions=steps))], NOW).values()
+        return only.until
+
+    assert until(rented_spec()) == NOW + minutes(1), "from the first call"
+    assert until(rented_spec(), None) == NOW + minutes(5)
+    assert until(member) == NOW + minutes(5)
+
+
+@pytest.mark.parametrize("scope", [FailureScope.ZONE, FailureScope.SOURCE])
+def test_any_failure_that_is_wider_than_its_offer_may_be_mended_by_another_configuration(scope):
+    none = failed(1, R.NO_CAPACITY, failure_scope=scope, failure_revision={"configuration": "a"})
+
+    assert cooldowns([none], NOW, {SOURCE: {"configuration": "b"}}) == {}
+    assert cooldowns([none], NOW) != {}
+
+
+def test_a_failed_launch_cools_down_also_while_its_node_drains_and_after_it_is_gone():
+    drained = record(S.GONE, because=R.TERMINATED, failures=1, since=NOW)
+    steps = tuple(
+        replace(each, reason=R.GPUS_MISSING) if each.state is S.DRAINING else each
+        for each in drained.status.transitions
+    )
+    gone = replace(drained, status=replace(drained.status, transitions=steps))
+
+    assert cooldowns([gone], NOW)[KEY].failure.state is S.DRAINING
+    assert cooldown_end(gone) == NOW + minutes(5)
+    assert cooldown_end(record(S.GONE)) is None

@@ -144,6 +144,7 @@ def test_the_second_instance_of_a_record_is_terminated():
     _, (adopt,) = found([two, two], [record(S.LAUNCHED)])
 
     assert adopt.reason is R.DUPLICATE
+    assert "is a second instance of the same GPUInstance. Terminating it." in adopt.sentence
     assert adopt.status.instance_id == "i-2"
     assert found([two, two], [record(S.LAUNCHING)]) == [(), ()], "until one is adopted, either may be"
 
@@ -177,6 +178,8 @@ def test_a_leftover_that_comes_back_gets_another_record_name():
     _, (second,) = found([orphan, orphan], [gone])
 
     assert second.name != first.name
+    _, (third,) = found([orphan, orphan], [gone, record(S.GONE, name=second.name)])
+    assert third.name not in {first.name, second.name}
     assert found([orphan, orphan])[1][0].name == first.name, "names are derived from the instance"
 
 
@@ -186,6 +189,10 @@ def test_a_leftover_whose_record_has_no_status_yet_gets_no_second_record():
     created = replace(record(S.TERMINATING, name=first.name), status=None)
 
     assert found([orphan, orphan], [created])[1] == ()
+    other = [*orphan, instance("i-2", owner="uid-lost")]
+    (second,) = found([other, other], [created])[1]
+    assert second.status.instance_id == "i-2", "others wait for nothing"
+    assert "carries this cluster's tag but has no GPUInstance. Terminating it." in second.sentence
 
 
 def test_pods_on_a_leftover_are_drained():
@@ -272,3 +279,9 @@ def test_an_old_listing_does_not_show_that_a_machine_is_on():
     stale = replace(listed(instance("gpu-1", owner=None)), asked=NOW - timedelta(hours=1))
 
     assert found([stale], nodes=[node("gpu-1")], make=power) == [()]
+
+
+def test_each_orphan_is_judged_by_itself():
+    fresh, old = instance("i-1", owner="uid-lost"), instance("i-2", owner="uid-lost")
+    _, adopted = found([[old], [fresh, old]])
+    assert [each.status.instance_id for each in adopted] == ["i-2"], "the first was seen only once"

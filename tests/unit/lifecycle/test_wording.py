@@ -2,6 +2,7 @@
 
 import pytest
 
+from forebay.api.instance_order import OfferRecord
 from forebay.api.parts import PodRef
 from forebay.lifecycle.wording import describe, for_pods, launch_phrase, termination_phrase
 from forebay.model.workloads import pod_names
@@ -14,6 +15,15 @@ def test_owned_machines_are_powered_on_and_off_and_rented_ones_launched_and_term
     assert launch_phrase(record()) == "Launching a100x2 in us-east at simulated"
     assert termination_phrase(record()) == "Terminating a100x2 in us-east at simulated"
     assert describe(record(S.TERMINATING, because=R.LEFTOVER, spec=rented_spec(offer=None))) == "simulated instance i-1"
+
+
+@pytest.mark.parametrize(
+    ("region", "zone", "where"),
+    [(None, None, ""), ("us", None, " in us"), (None, "a", " in a"), ("us", "us-a", " in us-a")],
+)
+def test_an_offer_is_told_with_its_zone_or_else_its_region(region, zone, where):
+    offer = OfferRecord(instance_type="a100", region=region, zone=zone)
+    assert describe(record(spec=rented_spec(offer=offer))) == f"a100{where} at simulated"
 
 
 @pytest.mark.parametrize(

@@ -152,3 +152,7 @@ def test_one_toleration_is_enough_and_none_tolerates_nothing():
 )
 def test_integers_are_those_that_go_reads(text, number):
     assert integer(text) == number
+
+
+def test_a_selector_is_told_with_its_labels_in_order():
+    assert str(LabelSelector({"b": "2", "a": "1"})) == "a=1,b=2"

@@ -76,6 +76,19 @@ async def test_a_connection_is_reused():
     assert len(server.heard) == 8
 
 
+async def test_a_silent_connection_is_asked_for_signs_of_life():
+    async def script(talk):
+        await talk.hear()
+        await talk.say(OK)
+
+    async with scripted(script) as server, transport() as wire:
+        async with await wire.request(at(server)):
+            (connection,) = wire._connections.values()
+            used = connection.get_extra_info("socket")
+            assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
 async def test_a_redirect_a_cookie_and_a_compressed_body_are_left_to_the_caller():
     async def script(talk):
         await talk.hear()

@@ -31,6 +31,16 @@ async def test_a_body_is_refused_before_any_of_it_is_read():
         writer.close()
 
 
+async def test_an_answer_does_not_say_which_versions_serve_it():
+    async with serving(greet, limits=LIMITS) as url, asyncio.timeout(10):
+        reader, writer = await opened(url)
+        writer.write(ASK)
+        answer = await reader.read()
+        assert b"\r\nServer: forebay\r\n" in answer
+        assert b"aiohttp" not in answer
+        writer.close()
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", ASK, ASK + b"GET /"], ids=["none", "half", "one", "one and a half"])
 async def test_a_connection_on_which_no_request_comes_is_closed(sent):
     async with serving(greet, limits=LIMITS) as url, asyncio.timeout(10):

@@ -38,6 +38,7 @@ PHASES = {
     "failure": (ended(RemoteEnd.EXITED, exit_code=42), "Failed", "terminated", 42, "Error"),
     "an end that nobody explains": (ended(RemoteEnd.EXITED), "Succeeded", "terminated", 0, "Completed"),
     "lost": (ended(RemoteEnd.LOST), "Failed", "terminated", 137, "ContainerStatusUnknown"),
+    "stopped without a report": (ended(RemoteEnd.UNREPORTED), "Failed", "terminated", 137, "ContainerStatusUnknown"),
     "broken": (remote(ended=RemoteEnd.BROKEN, message="No such image."), "Failed", "terminated", 128, "StartError"),
 }
 

@@ -94,3 +94,26 @@ def test_a_container_that_ran_decides_although_another_was_ordered_before():
     ran = record(RUNNING, finished, (S.GONE, Reason.TERMINATED), name="ran", age=60)
     for later in ((REQUESTED,), (REQUESTED, (S.GONE, Reason.NOT_NEEDED))):
         assert seen(ran, record(*later, name="late", age=30)).ended is RemoteEnd.EXITED
+
+
+FINISHED = (S.FINISHED, Reason.CONTAINER_FINISHED)
+
+
+@pytest.mark.parametrize(
+    ("steps", "reported", "ended"),
+    [
+        ((RUNNING, FINISHED), None, None),
+        ((RUNNING, FINISHED), ReportedExit(restarts=1, last_exit_code=1), None),
+        ((RUNNING, FINISHED), ReportedExit(whole=True), RemoteEnd.UNREPORTED),
+        ((RUNNING, FINISHED), ReportedExit(exit_code=0, whole=True), RemoteEnd.EXITED),
+        ((RUNNING, FINISHED, (S.TERMINATING, Reason.CONTAINER_FINISHED)), None, RemoteEnd.UNREPORTED),
+        ((LAUNCHED, FINISHED, (S.GONE, Reason.VANISHED)), None, RemoteEnd.UNREPORTED),
+    ],
+)
+def test_a_command_that_reported_no_exit_code_has_not_succeeded(steps, reported, ended):
+    assert remote_container((record(*steps),), "main", "work:1", reported, has_command=True).ended is ended
+
+
+def test_a_provider_that_tells_exit_codes_is_believed():
+    told = remote_container((record(RUNNING, FINISHED, exit_code=0),), "main", "work:1", has_command=True)
+    assert (told.ended, told.exit_code) == (RemoteEnd.EXITED, 0)

@@ -252,6 +252,14 @@ OBSTACLES = {
     "a disk of no size": (manifest({"resources": {"limits": {"ephemeral-storage": "much"}}}), "size of its disk"),
     "no image": (manifest({"image": ""}), "has no image"),
     "an address of its own": (manifest({"env": [from_field("IP", "status.podIP")]}), "IP needs status.podIP"),
+    "an amount that it does not state": (
+        manifest({"env": [{"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]}),
+        "CPUS needs limits.cpu",
+    ),
+    "a file in a volume": (
+        manifest({"env": [{"name": "F", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "e", "key": "K"}}}]}),
+        "F has a source that a remote container cannot have",
+    ),
     "a Service of the cluster": (
         manifest({"env": [{"name": "DB", "value": "http://db.team.svc/x"}]}),
         "Variable DB names a Service of the cluster",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forebay.model.quantities import UsdPerHour
+from forebay.model.requirements import Effect, Taint
 from forebay.planning.candidate_groups import Inventory, packing_problem, price_candidates
 from forebay.planning.greedy import Packer, PatternPurchase, Solution, fill_up, greedy, move_to_cheaper
 from forebay.planning.linear import Column
@@ -151,6 +152,24 @@ def test_pods_move_to_cheaper_nodes_as_far_as_the_stock_goes():
         ("large", 1),
     ]
     assert [inventory.stock(each.priced) for each in moved.purchases] == [0, 8]
+
+
+def test_pods_move_from_a_node_that_they_would_rather_avoid_to_a_dearer_one_that_costs_less_all_in_all():
+    avoided = (Taint("spare", "", Effect.PREFER_NO_SCHEDULE),)
+    offers = [candidate(1, "1", name="avoided", taints=avoided), candidate(1, "1.0001", name="clean")]
+    problem = Problem(pods(1), offers)
+    groups = problem.packer.problem.candidate_groups
+    at = {each.members[0].candidate.offer.instance_type: number for number, each in enumerate(groups)}
+
+    def moved(name):
+        inventory, priced = problem.inventory.copy(), groups[at[name]].members[0]
+        inventory.buy(priced, 1)
+        first = Solution((PatternPurchase(at[name], priced, ((0, 1),), 1),), (0,))
+        (only,) = move_to_cheaper(problem.packer, first, inventory).purchases
+        return only.priced.candidate.offer.instance_type
+
+    assert moved("avoided") == "clean"
+    assert moved("clean") == "clean"
 
 
 PATTERNS = [Column(0, np.array([2, 1])), Column(0, np.array([0, 3])), Column(0, np.array([4, 0]))]

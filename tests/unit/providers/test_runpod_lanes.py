@@ -16,7 +16,7 @@ from forebay.providers.runpod.wire import BASE
         ("POST", "/v2/pods", "creation"),
         ("POST", "/v2/registries", "creation"),
         ("GET", "/v2/pods/abc/logs?source=container&tail=5000", "log"),
-        ("GET", "/v2/pods/abc", "log"),
+        ("GET", "/v2/pods/abc", "listing"),
         ("GET", "/v2/catalog/gpus?include=AVAILABILITY&product=POD&count=1&cloud=SECURE", "catalogue"),
         ("GET", "/v2/registries", "catalogue"),
     ],

@@ -168,3 +168,16 @@ def test_a_gang_is_bought_for_whole_or_not_at_all_where_a_budget_of_dollars_hold
     assert [ref.name for create in found.bought.decisions for ref in create.spec.pods] == ["alone"]
     told = {each.pod.name for each in (*found.admitted.held, *found.bought.held)}
     assert told == {"held", "other", "third"}
+
+
+def test_a_pod_left_out_is_told_which_sources_might_still_fit_it_in_a_sentence_that_reads_well():
+    failed = {
+        SourceKey("", name): replace(RENTED, key=SourceKey("", name), offers=None, error=error)
+        for name, error in [("eu", "Its Secret does not exist: create it."), ("us", "The key is refused.")]
+    }
+    huge = pod("huge", gpus=99)
+
+    (left,) = buy(replace(EMPTY, pending=(huge,), sources=EMPTY.sources | failed), [huge]).left_out
+
+    assert ": Its Secret does not exist: create it; us of " in left.sentence
+    assert left.sentence.endswith(": The key is refused.")

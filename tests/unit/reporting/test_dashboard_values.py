@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import Transition
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
+from forebay.api.node_provisioner import NodeProvisionerStatus
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.bill_keys import BillKey
 from forebay.model.quantities import Resources
@@ -20,8 +21,9 @@ from forebay.reporting.life_lines import axis_start, life_line
 from forebay.reporting.listed import list_page, machine_page, waiting_page, waiting_reasons
 from forebay.reporting.machines import machine_view
 from forebay.reporting.money import SPANS, money_view
-from forebay.reporting.overview import overview
+from forebay.reporting.overview import overview, problems
 from tests.unit.reporting.objects import NOW, S, before, node, pod, pool, record
+from tests.unit.reporting.test_provisioner_views import FINE
 from tests.unit.web.observations import bill, observed
 
 A, B = BillKey("team", "team/lab", "owned"), BillKey("", "", "cloud")
@@ -118,6 +120,20 @@ def test_the_overview_counts_and_names_what_needs_a_person():
         ("GPUInstance bad", "The provider says no."),
         ("GPUInstance odd", "cannot be read, so nothing is decided about it"),
         ("x of GPUNodeClass owned", "its Secret is missing"),
+        ("Pod team/waits", "None of 3 offers fits the pod."),
+    ]
+
+
+def test_a_pod_that_no_waiting_helps_needs_a_person_and_one_that_capacity_is_found_for_does_not():
+    hopeless = [
+        pod(name, capacity="NoOfferFits: Request less.", created=before(minutes=age))
+        for name, age in [("b", 5), ("a", 9), ("c", 1)]
+    ]
+    patient = pod("d", capacity="OutOfStock: All are in use.")
+    snapshot = replace(observed().snapshot, pending=(*hopeless, patient))
+
+    assert [(each.about, each.sentence) for each in problems(snapshot)] == [
+        ("Pod team/a and 2 other pods", "Request less.")
     ]
 
 
@@ -200,6 +216,7 @@ def test_a_source_a_pool_the_ledger_and_budgets_that_need_a_person_are_named():
             replace(pool("fine"), status=GPUNodePoolStatus(conditions=(fine,))),
             pool("new"),
         ),
+        provisioners=(replace(FINE, status=NodeProvisionerStatus(conditions=tuple(ready))), FINE),
         budget_state=replace(seen.snapshot.budget_state, unstored="no permission"),
         gate_missing="Nothing holds new pods.",
     )
@@ -207,10 +224,12 @@ def test_a_source_a_pool_the_ledger_and_budgets_that_need_a_person_are_named():
     assert [(each.about, each.sentence) for each in overview(snapshot).problems] == [
         ("webhook of GPUNodeClass owned", "The key is refused."),
         ("GPUNodePool team/lab", "Ready False"),
+        ("NodeProvisioner pool", "Ready False"),
+        ("Pod team/waits", "None of 3 offers fits the pod."),
         ("The ledger", "cannot be stored: no permission"),
         ("Budgets", "Nothing holds new pods."),
     ]
-    assert overview(replace(seen.snapshot, budget_state=None)).problems == []
+    assert overview(replace(seen.snapshot, budget_state=None, pending=())).problems == []
 
 
 def test_gpus_in_use_on_nodes_that_are_gone_do_not_count():

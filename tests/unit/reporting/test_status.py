@@ -26,12 +26,12 @@ def test_cost_is_the_present_rate_and_the_sum_over_all_instances():
     spend = found["spend"]
     assert spend.hourly == "1.8"
     assert spend.total_exact == "9/10"
-    assert spend_text(spend) == "$1.80/h now; $0.90 since 2026-05-04 11:00 UTC for 3 GPUInstances"
+    assert spend_text(spend, None) == "$1.80/h now; $0.90 since 2026-05-04 11:00 UTC for 3 GPUInstances"
     assert [machine.name for machine in found["machines"]] == ["m1", "new", "old"]
 
 
 def test_a_cluster_without_instances_costs_nothing():
-    assert spend_text(fields()["spend"]) == "$0.00: there are no GPUInstances"
+    assert spend_text(fields()["spend"], []) == "$0.00: there are no GPUInstances"
 
 
 def test_a_waiting_pod_shows_the_instance_that_launches_else_its_condition_or_event_else_the_scheduler():
@@ -52,6 +52,14 @@ def test_a_waiting_pod_shows_the_instance_that_launches_else_its_condition_or_ev
         "LimitReached: No room.",
         "HeldByBudget: Until noon.",
     ]
+
+
+def test_a_waiting_pod_shows_why_the_launch_for_it_is_repeated():
+    message = "Power-on of m2 failed: no address is known for the host power-api. Trying again in 5s."
+    repeated = record("m2", S.REQUESTED, pods=("a",), attempt=1, reason="ProviderUnavailable", message=message)
+    found = fields(waiting=[pod("a")], records=[repeated])
+
+    assert found["waiting"][0].reason == f"CapacityLaunching: GPUInstance m2 is Requested. {message}"
 
 
 @pytest.mark.parametrize("state", [S.DRAINING, S.TERMINATING, S.GONE])
@@ -151,7 +159,15 @@ def test_pods_that_ended_request_nothing_and_the_last_event_of_a_pod_counts():
 def test_one_machine_is_one_and_without_a_start_there_is_no_since():
     found = fields(records=[record(state=S.REQUESTED, billed_from=None)])["spend"]
 
-    assert spend_text(found) == "$0.00/h now; $0.00 for 1 GPUInstance"
+    assert spend_text(found, None) == "$0.00/h now; $0.00 for 1 GPUInstance"
+
+
+def test_the_cost_of_31_days_is_that_of_the_bill_which_also_has_machines_whose_record_is_gone():
+    spend = fields(records=[record(billed_from=before(minutes=10))])["spend"]
+    keys = [BillKey("team", "", "a"), BillKey("lab", "", "b")]
+    costs = [Cost(amount=Usd("40.25"), rate=UsdPerHour(0)), Cost(amount=Usd("1.85"), rate=UsdPerHour("1.80"))]
+
+    assert spend_text(spend, bill(dict(zip(keys, costs, strict=True)))) == "$1.80/h now; $42.10 in 31 days"
 
 
 def test_the_bill_has_the_largest_cost_first_and_nothing_that_cost_nothing():

@@ -19,6 +19,7 @@ from forebay.web.views import PAGES
 from tests.unit.budgets.factories import at
 from tests.unit.reporting.budget_objects import used
 from tests.unit.reporting.objects import node, pod, record
+from tests.unit.reporting.test_provisioner_views import FINE
 from tests.unit.web.observations import HOSTILE, observed
 
 LISTS = ("/", "/demand", "/machines", "/money", "/budgets", "/offers", "/decisions")
@@ -155,6 +156,17 @@ async def test_a_waiting_pod_is_shown_with_its_reason_and_explained_on_its_own_p
     explained = "".join((await read("/pods/team/waits")).text)
     assert "Waiting for capacity: requests 1 GPU" in explained
     assert "Next: " in explained
+
+
+async def test_instance_groups_are_shown_with_their_sizes_and_why():
+    seen = observed(provisioners=(FINE,))
+
+    page = await read("/machines", seen)
+    found = msgspec.json.decode((await ask("/machines.json", seen))[1])
+
+    assert {"Instance groups", "120", "Target 100: shrink by 20."} <= set(page.text)
+    assert [(each["name"], each["size"], each["target"]) for each in found["provisioners"]] == [("pool", 120, 100)]
+    assert "Instance groups" not in (await read("/machines")).text
 
 
 async def test_the_json_of_a_page_has_the_same_values():

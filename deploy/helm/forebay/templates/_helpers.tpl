@@ -69,6 +69,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- $_ := set $env "FOREBAY_BUDGETS" "off" -}}
 {{- end -}}
 {{- range $key, $value := .Values.settings -}}
+{{- /* YAML reads an unquoted `on` as true. */ -}}
+{{- if kindIs "bool" $value -}}{{- $value = ternary "on" "off" $value -}}{{- end -}}
 {{- $_ := set $env (printf "FOREBAY_%s" ($key | snakecase | upper)) (include "forebay.text" $value) -}}
 {{- end -}}
 {{- $owners := dict -}}
@@ -133,6 +135,30 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 
 {{- define "forebay.port" -}}
 {{- (.Values.healthProbe | default dict).port | default .Values.port -}}
+{{- end }}
+
+{{- /* Port of the virtual node; empty where it has none. */ -}}
+{{- define "forebay.kubeletPort" -}}
+{{- $address := (.Values.settings | default dict).logServerAddress | default ":10250" | toString -}}
+{{- if and .Values.offload.enabled (ne $address "0") -}}{{- splitList ":" $address | last -}}{{- end -}}
+{{- end }}
+
+{{- /* Two listeners of one pod need two ports. */ -}}
+{{- define "forebay.portsDiffer" -}}
+{{- $owners := dict -}}
+{{- $ports := list (list "port" (include "forebay.port" .)) -}}
+{{- /* Plain metrics may be served at the port of the probes. */ -}}
+{{- if or .Values.metrics.secure (ne (include "forebay.port" .) (.Values.metrics.port | toString)) -}}
+{{- $ports = append $ports (list "metrics.port" (.Values.metrics.port | toString)) -}}
+{{- end -}}
+{{- if .Values.web.enabled -}}{{- $ports = append $ports (list "web.port" (.Values.web.port | toString)) -}}{{- end -}}
+{{- with include "forebay.kubeletPort" . -}}{{- $ports = append $ports (list "settings.logServerAddress" .) -}}{{- end -}}
+{{- range $ports -}}
+{{- if hasKey $owners (last .) -}}
+{{- fail (printf "%s and %s are both %s: choose another port for one of them" (get $owners (last .)) (first .) (last .)) -}}
+{{- end -}}
+{{- $_ := set $owners (last .) (first .) -}}
+{{- end -}}
 {{- end }}
 
 {{- /* serviceMonitor, with what metrics.serviceMonitor says otherwise. */ -}}

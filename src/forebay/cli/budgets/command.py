@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph, print_table
-from forebay.cli.parser import Command, UserError
+from forebay.cli.parser import Command, UserError, namespace_and_name
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show only this budget, with a plot of its window")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="show only this budget, with a plot of its window; also NAMESPACE/NAME"
+    )
     parser.add_argument(
         "-n", "--namespace", help="namespace of the budgets (default: all; with NAME, the one of the context)"
     )
@@ -122,7 +124,10 @@ def _dollars(consumed: str, quota: str | None) -> str:
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    found, note = asyncio.run(read_budgets(settings, arguments.namespace, arguments.name))
+    namespace, name = arguments.namespace, arguments.name
+    if name is not None:
+        namespace, name = namespace_and_name(name, namespace)
+    found, note = asyncio.run(read_budgets(settings, namespace, name))
     if arguments.output != "text":
         print_document({"budgets": msgspec.to_builtins(found), "note": note}, arguments.output)
     else:

@@ -237,7 +237,7 @@ def print_summary(summary: "Summary", output: str) -> None:
         return
     print()
     rows = summary_rows(summary)
-    print_table(rows[0], rows[1:])
+    print_table(rows[0], rows[1:], titles=False)
 
 
 COMMAND = Command(

@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph, print_table
-from forebay.cli.parser import Command, UserError
+from forebay.cli.output import (
+    add_output_option,
+    print_document,
+    print_line,
+    print_paragraph,
+    print_table,
+    print_title,
+)
+from forebay.cli.parser import Command, UserError, namespace_and_name
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,12 +33,16 @@ _KINDS: Final = {
     **dict.fromkeys(("gi", "gpuinstance", "gpuinstances"), "gi"),
     **dict.fromkeys(("np", "nodeprovisioner", "nodeprovisioners"), "np"),
 }
+#: Kinds whose objects are in namespaces: `status` shows them as NAMESPACE/NAME.
+_NAMESPACED: Final = frozenset({"pod", "job"})
 #: Pods of a Job that are shown; the others are counted.
 _MOST_PODS: Final = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME")
+    parser.add_argument(
+        "object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME; also pod/NAMESPACE/NAME"
+    )
     parser.add_argument(
         "-n",
         "--namespace",
@@ -45,13 +56,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_output_option(parser)
 
 
-def target(text: str) -> tuple[str, str]:
-    """Kind and name of `pod/x`, or of what `kubectl get -o name` prints: `job.batch/x`."""
+def target(text: str, namespace: str | None = None) -> tuple[str, str | None, str]:
+    """Kind, namespace and name of `pod/x`, of `pod/team/x`, or of what `kubectl get -o name` prints: `job.batch/x`."""
     kind, slash, name = text.partition("/")
     known = _KINDS.get(kind.partition(".")[0].lower())
-    if not slash or not name or known is None:
+    if known in _NAMESPACED:
+        namespace, name = namespace_and_name(name, namespace)
+    if not slash or not name or known is None or "/" in name:
         raise UserError(f"{text!r} cannot be explained; give pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME")
-    return known, name
+    return known, namespace, name
 
 
 async def explain(settings: Settings, kind: str, name: str, namespace: str | None) -> "tuple[Explanation, datetime]":
@@ -146,7 +159,7 @@ async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: 
 
 
 def show(explanation: "Explanation", now: datetime) -> None:
-    print_paragraph(f"{explanation.about}: {explanation.reason}")
+    print_title(f"{explanation.about}: {explanation.reason}")
     print_paragraph(explanation.answer, indent=2)
     for step in explanation.steps:
         print_paragraph(step, indent=4)
@@ -156,7 +169,7 @@ def show(explanation: "Explanation", now: datetime) -> None:
         show_machine(machine)
     for pod in explanation.pods[:_MOST_PODS]:
         print()
-        print_paragraph(f"{pod.about}: {pod.reason}")
+        print_title(f"{pod.about}: {pod.reason}")
         print_paragraph(pod.answer, indent=2)
         print_paragraph(f"Next: {pod.next}", indent=2)
         for machine in pod.machines:
@@ -234,11 +247,11 @@ def _indented(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    kind, name = target(arguments.object)
+    kind, namespace, name = target(arguments.object, arguments.in_namespace)
     if arguments.filename is not None:
-        explanation, now = explained_in_file(arguments.filename, kind, name, arguments.in_namespace)
+        explanation, now = explained_in_file(arguments.filename, kind, name, namespace)
     else:
-        explanation, now = asyncio.run(explain(settings, kind, name, arguments.in_namespace))
+        explanation, now = asyncio.run(explain(settings, kind, name, namespace))
     if arguments.output != "text":
         print_document(msgspec.to_builtins(explanation), arguments.output)
     else:
@@ -254,6 +267,7 @@ COMMAND = Command(
     "history and cost, and when it is terminated. For a NodeProvisioner: the target of its instance\n"
     "groups, with the arithmetic:\n\n"
     "  forebay explain pod/train-0 -n team\n"
+    "  forebay explain pod/team/train-0            # as forebay status writes it\n"
     "  forebay explain job/train\n"
     "  forebay explain node/gpu-1\n"
     "  forebay explain np/a3-pool\n"

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from forebay.api.names import API_VERSION
-from forebay.cli.cluster_reader import operator_namespace
+from forebay.cli.cluster_reader import ClusterReader, operator_namespace
 from forebay.cli.manifest_files import STDIN, TOO_DEEP, documents_in, named_files, read_data
 from forebay.cli.parser import UserError
 from forebay.cli.plan.manifest_documents import ManifestError
@@ -35,6 +35,7 @@ from forebay.providers.secrets import UnusableSecret
 from forebay.reconcile.saved_pods import NotASnapshot
 from forebay.reconcile.saved_snapshot import is_snapshot, load_snapshot
 from forebay.reconcile.snapshot import Snapshot
+from forebay.reporting.cluster_view import cluster_now
 from forebay.settings import Settings, SettingsError
 from forebay.wiring.cluster import cluster_config
 from forebay.wiring.logs import configure_logging
@@ -74,17 +75,20 @@ async def _cluster(settings: Settings, redactor: Redactor | None = None) -> Plan
         if missing:
             raise UserError(
                 f"{config.server} does not serve {', '.join(missing)}; run: forebay manifests crds | kubectl apply -f -"
-                ", or plan from files with -f"
+                " (a plan without a cluster: forebay plan -f FILE)"
             )
         cluster = await client.get(NAMESPACES, "kube-system")
+        # Secrets that are named without a namespace are in the operator's.
+        namespace = operator_namespace(settings, config)
+        leaders = await ClusterReader(client, config.namespace, namespace).leaders()
+        ahead = cluster_now(leaders, started := clock.now()) - started
         context = ProviderContext(
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
             secrets=ClusterSecrets(client),
-            # Secrets that are named without a namespace are in the operator's.
-            namespace=operator_namespace(settings, config),
+            namespace=namespace,
             cluster=cluster.uid,
             redactor=redactor,
-            clock=clock.now,
+            clock=lambda: clock.now() + ahead,
         )
         seen = await survey(client, config.server, context, rules)
     finally:

@@ -83,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="moment of the history at which the trace begins (default: as late as it covers the trace)",
     )
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw GPUs, waits and dollars over time into FILE.svg or FILE.html"
+        "--plot", metavar="FILE", help="draw GPUs, waits and dollars over time into FILE.svg, FILE.png or FILE.html"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the reclaims: the same seed, the same run (default: 1)")
     add_output_option(parser)
@@ -286,11 +286,10 @@ def show(report: "SimulationReport") -> None:
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    if arguments.plot is not None and not arguments.plot.endswith((".svg", ".html")):
-        raise UserError(f"--plot is {arguments.plot!r}; give a name that ends in .svg or .html")
+    draw = None if arguments.plot is None else _drawer(arguments.plot)
     report, outcomes = simulate(arguments, settings)
-    if arguments.plot is not None:
-        _draw(arguments.plot, report, outcomes)
+    if draw is not None:
+        _write(arguments.plot, draw(report, outcomes))
     if arguments.output != "text":
         print_document(msgspec.to_builtins(report), arguments.output)
     else:
@@ -298,11 +297,30 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _draw(name: str, report: "SimulationReport", outcomes: "Sequence[Outcome]") -> None:
-    from forebay.cli.simulate.plot import html, svg
+def _drawer(name: str) -> "Callable[[SimulationReport, Sequence[Outcome]], bytes]":
+    """What draws a file of this name. Raises `UserError` where nothing does, before hours are simulated."""
+    from forebay.cli.simulate.plot import drawing, html, svg
 
+    match Path(name).suffix:
+        case ".svg":
+            return lambda report, outcomes: svg(drawing(report, outcomes)).encode()
+        case ".html":
+            return lambda report, outcomes: html(report, drawing(report, outcomes)).encode()
+        case ".png":
+            try:
+                from forebay.cli.simulate.png import png
+            except ImportError:
+                raise UserError(
+                    f"--plot {name}: PNG needs Pillow, which the extra plots brings (pip install 'forebay[plots]'); "
+                    "or give a name that ends in .svg or .html"
+                ) from None
+            return lambda report, outcomes: png(drawing(report, outcomes))
+    raise UserError(f"--plot is {name!r}; give a name that ends in .svg, .png or .html")
+
+
+def _write(name: str, data: bytes) -> None:
     try:
-        Path(name).write_text(html(report, outcomes) if name.endswith(".html") else svg(outcomes), encoding="utf-8")
+        Path(name).write_bytes(data)
     except OSError as error:
         raise UserError(f"{name} cannot be written: {error.strerror or error}") from error
 

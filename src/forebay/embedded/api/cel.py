@@ -138,12 +138,24 @@ def _text(schema: Json) -> bytes:
 
 
 _compiled: dict[str, CompiledRule] = {}
+#: Rules of parts of schemas by identity, as above.
+_rules: dict[int, tuple[Json, list[CompiledRule]]] = {}
 
 
 def compiled_rules(schema: Json) -> list[CompiledRule]:
     """The rules of this part of a schema, each compiled once. Raises `BadRule`."""
+    if "x-kubernetes-validations" not in schema:
+        return []
+    if id(schema) not in _rules:
+        if len(_rules) >= _MOST_VERDICTS:
+            _rules.clear()
+        _rules[id(schema)] = (schema, _compile(schema))
+    return _rules[id(schema)][1]
+
+
+def _compile(schema: Json) -> list[CompiledRule]:
     found = []
-    for entry in schema.get("x-kubernetes-validations") or ():
+    for entry in schema["x-kubernetes-validations"] or ():
         key = shown(entry)
         if key not in _compiled:
             _compiled[key] = CompiledRule(entry)

@@ -1,6 +1,7 @@
 """CustomResourceDefinitions: their validation, and the kinds and rules that each adds to the server."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -139,13 +140,18 @@ def _crd_causes(name: str, spec: Json) -> Iterator[FieldCause]:
         if not schema:
             yield required(where, "schemas are required")
         else:
-            yield from _schema_causes(schema, where)
+            yield from _kept_schema_causes(msgspec.json.encode(schema), where)
         for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
             try:
                 JsonPath(column["jsonPath"])
             except ValueError as error:
                 where = f"spec.versions[{index}].additionalPrinterColumns[{number}].jsonPath"
                 yield bad_value(where, column["jsonPath"], str(error))
+
+
+@lru_cache(maxsize=64)
+def _kept_schema_causes(schema: bytes, where: str) -> tuple[FieldCause, ...]:
+    return tuple(_schema_causes(msgspec.json.decode(schema), where))
 
 
 def _schema_causes(schema: Json, path: str) -> Iterator[FieldCause]:
@@ -241,11 +247,18 @@ class CrdLifecycle:
             self._store.remove_finalizer(CRD_KIND, crd, _CLEANUP)
 
 
+@lru_cache(maxsize=64)
+def _decoded(schema: bytes) -> Json:
+    """The schema, one and the same object for all clusters of this process: what is derived from it is kept by it."""
+    decoded: Json = msgspec.json.decode(schema)
+    return decoded
+
+
 def _version(version: Json) -> CustomVersion:
     subresources = version.get("subresources") or {}
     fields = version.get("selectableFields") or ()
     return CustomVersion(
-        schema=version["schema"]["openAPIV3Schema"],
+        schema=_decoded(msgspec.json.encode(version["schema"]["openAPIV3Schema"])),
         columns=tuple(version.get("additionalPrinterColumns") or ()),
         selectable=tuple(field["jsonPath"].removeprefix(".") for field in fields),
         scale=subresources.get("scale"),

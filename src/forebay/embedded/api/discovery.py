@@ -54,6 +54,10 @@ def _group(store: Store, name: str) -> Json:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
+def serves(store: Store, group: str, version: str) -> bool:
+    return any(kind.version == version and kind.group == group for kind in store.kinds)
+
+
 def resource_list(store: Store, api_version: str) -> Json | None:
     kinds = [kind for kind in store.kinds if kind.api_version == api_version]
     if not kinds:

@@ -1,7 +1,9 @@
 """The HTTP API of the store: a `Handler` that answers requests as an API server does."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from email.utils import format_datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -37,7 +39,7 @@ class ApiHandler:
         except ApiFailure as failure:
             retry = {} if failure.retry_after is None else {"Retry-After": str(failure.retry_after)}
             response = _json_response(failure.code, failure.status(), {**_JSON, **retry})
-        response.headers = Headers({**response.headers, "Date": format_datetime(self._store.clock(), usegmt=True)})
+        response.headers = Headers({**response.headers, "Date": _date(self._store.clock().replace(microsecond=0))})
         return response
 
     def _answer(self, request: Request) -> Response:
@@ -55,7 +57,7 @@ class ApiHandler:
             return self._discover(request, path)
         if path[0] == "apis" and len(path) == 3:  # noqa: PLR2004 (/apis/group/version)
             return self._discover(request, path)
-        if path[0] == "apis" and discovery.resource_list(self._store, "/".join(path[1:3])) is None:
+        if path[0] == "apis" and not discovery.serves(self._store, path[1], path[2]):
             return _path_not_found()
         return self._call(request, request_parts.parse_target(self._store.kinds, path), options)
 
@@ -170,6 +172,11 @@ class ApiHandler:
                 message = f"the embedded cluster does not support {what}: its pods are timers without containers"
                 raise ApiFailure(501, "NotImplemented", message)
         raise _not_allowed()
+
+
+@lru_cache(maxsize=16)
+def _date(at: datetime) -> str:
+    return format_datetime(at, usegmt=True)
 
 
 def _json_response(status: int, content: Any, headers: Mapping[str, str] = _JSON) -> Response:

@@ -58,7 +58,7 @@ def _apply_operation(document: Any, operation: Json) -> Any:
             source = _steps(operation["from"])
             return _put(_without(document, source), path, _at(document, source), add=True)
         case "test":
-            if _at(document, path) != operation["value"]:
+            if _at(document, path, missing_is_null=True) != operation["value"]:
                 raise _Rejected
             return document
         case _:
@@ -79,12 +79,13 @@ def _index(items: Sequence[Any], step: str, *, end: bool = False) -> int:
     return int(step)
 
 
-def _at(document: Any, path: Sequence[str]) -> Any:
-    for step in path:
+def _at(document: Any, path: Sequence[str], *, missing_is_null: bool = False) -> Any:
+    """`missing_is_null`: a field that its object does not have is null, as a real API server's `test` has it."""
+    for number, step in enumerate(path, 1):
         if isinstance(document, list):
             document = document[_index(document, step)]
-        elif isinstance(document, dict) and step in document:
-            document = document[step]
+        elif isinstance(document, dict) and (step in document or (missing_is_null and number == len(path))):
+            document = document.get(step)
         else:
             raise _Rejected
     return document

@@ -32,7 +32,6 @@ _LASTS: Final = 1.0
 #: Pause after a write that failed, in seconds, and until a pod is tried again whose condition was refused.
 _PAUSE: Final = 5.0
 _REFUSED_FOR: Final = 600.0
-_MOST_REFUSED: Final = 10_000
 
 
 class CapacityConditions:
@@ -50,7 +49,7 @@ class CapacityConditions:
         self._refreshes: OrderedDict[str, CapacityChange] = OrderedDict()
         self._wanted = asyncio.Event()
         #: Pods (by UID) whose condition the API server refused, as a policy may, and when (by the loop's clock).
-        self._refused: OrderedDict[str, float] = OrderedDict()
+        self._refused: dict[str, float] = {}
         #: Conditions written.
         self.written = 0
 
@@ -62,6 +61,8 @@ class CapacityConditions:
         """Replaces what is still to be written: the latest tick knows best."""
         self._changes = OrderedDict((each.pod.uid, each) for each in report.changes)
         self._refreshes = OrderedDict((each.pod.uid, each) for each in report.refreshes)
+        wanted = self._changes.keys() | self._refreshes.keys()
+        self._refused = {uid: at for uid, at in self._refused.items() if uid in wanted}
         self._wanted.set()
 
     async def run(self) -> NoReturn:
@@ -108,8 +109,6 @@ class CapacityConditions:
             return True  # deleted, or another pod of that name
         except (Invalid, Forbidden) as error:
             self._refused[pod.uid] = asyncio.get_running_loop().time()
-            if len(self._refused) > _MOST_REFUSED:
-                self._refused.popitem(last=False)
             log.warning("capacity condition refused", pod="/".join(pod.key), error=str(error))
             return True
         except (KubeError, TransportError) as error:

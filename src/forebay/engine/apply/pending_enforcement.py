@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, PAUSED_RATE_ANNOTATION
 from forebay.budgets.budget_accounts import BudgetKey
-from forebay.budgets.enforcement import EvictionBackoff, PausedJob
+from forebay.budgets.enforcement import UNKNOWN_RATE, EvictionBackoff, PausedJob
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import Job
 from forebay.model.workloads import Owner, Pod
@@ -22,7 +22,6 @@ _LONGEST_BACKOFF: Final = timedelta(minutes=5)
 _FORGET_OWNER: Final = timedelta(minutes=30)
 #: Time within which the watch shows the effect of an action; later, the action counts as undone.
 _VISIBLE_WITHIN: Final = timedelta(seconds=10)
-_UNKNOWN_RATE: Final = 1000
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -118,10 +117,10 @@ def paused(jobs: Iterable[Job]) -> Iterator[PausedJob]:
         namespace, name = job.key
         try:
             since = datetime.fromisoformat(annotations.get(PAUSED_AT_ANNOTATION, ""))
-            rate = int(annotations.get(PAUSED_RATE_ANNOTATION, _UNKNOWN_RATE))
+            rate = int(annotations.get(PAUSED_RATE_ANNOTATION, UNKNOWN_RATE))
         except ValueError:
             # The annotations were edited: treat the Job as paused since its creation, so that it is resumed first.
-            since, rate = job.metadata.creation_timestamp or _LONG_AGO, _UNKNOWN_RATE
+            since, rate = job.metadata.creation_timestamp or _LONG_AGO, UNKNOWN_RATE
         if since.tzinfo is None:
             since = since.replace(tzinfo=UTC)
         budget = (namespace, annotations.get(PAUSED_BY_ANNOTATION, ""))

@@ -177,8 +177,10 @@ class _PolledSource:
         self._tasks = [
             asyncio.create_task(self._poll(call, once, pause), name=f"{call} of {key.provider} {key.node_class}")
             for call, once, pause in (
-                ("offers", self._read_offers, self._until_next_offers),
+                # First what there is: where a provider takes one request a second, a leader that does not live long
+                # would otherwise never find out what became of the launches of the one before.
                 ("instances", self._list_instances, self._until_next_listing),
+                ("offers", self._read_offers, self._until_next_offers),
                 ("check", self._run_check, self._until_next_check),
             )
         ]

@@ -6,7 +6,7 @@ in memory only. The next leader reads the logs from their beginning, and finds t
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from datetime import datetime
 from typing import Final
 
@@ -27,7 +27,7 @@ _FIRST_RETRY: Final = 2.0
 _LAST_RETRY: Final = 60.0
 #: Streams for whose answer the provider is waited at the same time.
 _MOST_OPENING: Final = 8
-_FOLLOWED: Final = frozenset({InstanceState.LAUNCHED, InstanceState.RUNNING})
+_FOLLOWED: Final = frozenset({InstanceState.LAUNCHED, InstanceState.RUNNING, InstanceState.FINISHED})
 
 
 class ExitReports:
@@ -41,7 +41,7 @@ class ExitReports:
         tails: LogTails | None = None,
     ) -> None:
         self._provider_of = provider_of
-        self._tails = tails or LogTails()
+        self._tails = tails or LogTails(clock)
         self._clock = clock
         self._changed = changed
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -55,16 +55,14 @@ class ExitReports:
         return self._reports
 
     def follow(self, records: Iterable[GPUInstance]) -> None:
-        """Follows the containers of these records, and no others any more."""
-        wanted = {each.uid: each for each in records if not each.spec.delivers.has_node}
+        """Follows the containers of these records until all is known of their end, and no others any more."""
+        own = {each.uid: each for each in records if not each.spec.delivers.has_node}
+        self._reports = {uid: each for uid, each in self._reports.items() if uid in own}
+        wanted = {uid: record for uid, record in own.items() if _is_followed(record, self._reports.get(uid))}
         for uid in self._tasks.keys() - wanted.keys():
             self._tasks.pop(uid).cancel()
-        self._reports = {uid: each for uid, each in self._reports.items() if uid in wanted}
         for uid, record in wanted.items():
-            known = self._reports.get(uid)
-            if uid in self._tasks or record.state not in _FOLLOWED or (known and known.exit_code is not None):
-                continue
-            if record.status is not None and record.status.instance_id is not None:
+            if uid not in self._tasks and record.status is not None and record.status.instance_id is not None:
                 task = asyncio.create_task(self._read(record, record.status.instance_id), name=f"log of {uid}")
                 self._tasks[uid] = task
 
@@ -96,11 +94,17 @@ class ExitReports:
         pod = next((ref.uid for ref in record.spec.pods), "")
         nonce = nonce_of(uid)
         found = ReportedExit()
+        if (known := self._reports.get(uid)) is not None:
+            self._reports[uid] = replace(known, whole=False)
         async with aclosing(self._lines(provider, instance_id, pod)) as lines:
             async for line in lines:
                 report = read_report(line.text, nonce)
                 if report is not None and self._reported(uid, found := _with_report(found, report, line, self._clock)):
                     return True
+        # The container has ended. Where it runs again, its log is read again too.
+        known = self._reports.get(uid, found)
+        self._reports[uid] = replace(known if known.restarts > found.restarts else found, whole=True)
+        self._changed()
         return False
 
     def _reported(self, uid: str, found: ReportedExit) -> bool:
@@ -115,16 +119,27 @@ class ExitReports:
     async def _lines(self, provider: RunsContainers, instance_id: str, pod: str) -> AsyncGenerator[LogLine, None]:
         """The lines of one log, which are kept as well. Few of them are opened at the same time."""
         tells_idle = provider if isinstance(provider, TellsIdleContainers) else None
-        opening = await self._opening.place(
-            lambda: tells_idle is not None and instance_id in tells_idle.idle_containers()
-        )
+
+        async def place() -> ExitStack:
+            return await self._opening.place(
+                lambda: tells_idle is not None and instance_id in tells_idle.idle_containers()
+            )
+
+        opening, follows = await place(), False
 
         def opened() -> None:
+            nonlocal follows
             opening.close()
-            self._tails.begin(pod)
+            if not follows:
+                self._tails.begin(pod)
+            follows = True
+
+        async def turn() -> None:
+            nonlocal opening
+            opening = await place()
 
         try:
-            async for line in provider.logs(instance_id, follow=True, opened=opened):
+            async for line in provider.logs(instance_id, follow=True, opened=opened, turn=turn):
                 self._tails.add(pod, line)
                 yield line
         finally:
@@ -132,7 +147,17 @@ class ExitReports:
             self._tails.end(pod)
 
 
+def _is_followed(record: GPUInstance, known: ReportedExit | None) -> bool:
+    """Whether the log may still tell something of the command's end."""
+    if record.state not in _FOLLOWED or (known is not None and known.exit_code is not None):
+        return False
+    # The provider says itself how it ended, or the log was read to its end.
+    told = known is not None and known.whole or (record.status is not None and record.status.exit_code is not None)
+    return record.state is not InstanceState.FINISHED or not told
+
+
 def _with_report(found: ReportedExit, report: ExitReport, line: LogLine, clock: Callable[[], datetime]) -> ReportedExit:
     if report.restarts:
-        return replace(found, restarts=found.restarts + 1, last_exit_code=report.exit_code)
+        times = () if line.at is None else (*found.restarted[-1:], line.at)
+        return replace(found, restarts=found.restarts + 1, last_exit_code=report.exit_code, restarted=times)
     return replace(found, exit_code=report.exit_code, at=line.at or clock())

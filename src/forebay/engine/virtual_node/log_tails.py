@@ -6,8 +6,8 @@ log is shown the one that is read anyway.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Final
 
 from forebay.providers.base import LogLine
@@ -15,6 +15,8 @@ from forebay.providers.base import LogLine
 #: Bytes that are kept of one log, and of all of them together.
 MOST_OF_ONE: Final = 256 * 1024
 MOST_OF_ALL: Final = 24 * 1024 * 1024
+#: After this long a stream has brought what was written before it was opened.
+_CAUGHT_UP: Final = timedelta(seconds=5)
 #: Bytes that a line costs besides its text.
 _OVERHEAD: Final = 100
 
@@ -22,7 +24,10 @@ _OVERHEAD: Final = 100
 class LogTails:
     """Tails by UID of the pod."""
 
-    def __init__(self, most_of_one: int = MOST_OF_ONE, most_of_all: int = MOST_OF_ALL) -> None:
+    def __init__(
+        self, clock: Callable[[], datetime], *, most_of_one: int = MOST_OF_ONE, most_of_all: int = MOST_OF_ALL
+    ) -> None:
+        self._clock = clock
         self._most_of_one = most_of_one
         self._most_of_all = most_of_all
         self._tails: dict[str, _Tail] = {}
@@ -31,7 +36,7 @@ class LogTails:
     def begin(self, pod: str) -> None:
         """The log of the pod is read from its beginning, perhaps again, and followed."""
         self._drop(pod)
-        self._tails[pod] = _Tail()
+        self._tails[pod] = _Tail(self._clock())
 
     def end(self, pod: str) -> None:
         """The log is not followed any more."""
@@ -47,6 +52,16 @@ class LogTails:
         if found is None or found.closed or not found.has(tail, since):
             return None
         return found.following(tail)
+
+    def so_far(self, pod: str, *, tail: int | None, since: datetime | None, ended: bool) -> tuple[LogLine, ...] | None:
+        """All lines that are kept of a log that is followed, or was until its command had `ended`; None where it is not
+        followed, or lines are missing that are asked for.
+        """
+        found = self._tails.get(pod)
+        if found is None or (found.closed and not ended) or not found.has(tail, since):
+            return None
+        caught_up = ended or self._clock() >= found.began + _CAUGHT_UP
+        return tuple(found.lines) if caught_up else None
 
     def add(self, pod: str, line: LogLine) -> None:
         tail = self._tails.get(pod)
@@ -77,7 +92,8 @@ class LogTails:
 
 
 class _Tail:
-    def __init__(self) -> None:
+    def __init__(self, began: datetime) -> None:
+        self.began = began
         self.lines: deque[LogLine] = deque()
         self.size = 0
         self.closed = False

@@ -107,7 +107,7 @@ class VirtualNodeKeeper:
             self._since, self._rounds = None, 0
             return await self._client.create(_NODES, wanted)
         labels, taint = wanted["metadata"]["labels"], wanted["spec"]["taints"][0]
-        if not labels.items() <= (node.metadata.labels or {}).items():
+        if not labels.items() <= node.metadata.labels.items():
             patch = writes.merge_patch({"metadata": {"labels": labels}})
             node = await self._client.patch(_NODES, VIRTUAL_NODE, patch)
         taints = node.spec.get("taints", [])

@@ -103,9 +103,10 @@ class PodContainers:
         if found.container is None:
             raise ContainerNotReady(f"The pod cannot run remotely. {' '.join(found.problems)}")
         recorded = record.spec.container.ports if record.spec.container is not None else ()
-        extra = tuple(ContainerPort(port=each.port, protocol=each.protocol) for each in recorded)
+        extra = tuple(ContainerPort(port=each.port, protocol=each.protocol, exactly=True) for each in recorded)
         template = record.spec.container.template if record.spec.container is not None else None
-        ports = tuple(dict.fromkeys((*found.container.ports, *extra)))
+        marked = {each.port for each in extra}
+        ports = tuple(dict.fromkeys((*(each for each in found.container.ports if each.port not in marked), *extra)))
         return replace(found.container, ports=ports, template=template)
 
     async def _held(self, namespace: str, holder: Holder) -> Mapping[str, bytes] | None:
@@ -140,7 +141,7 @@ class PodContainers:
         """Marks the pod, and makes its tolerations last: no length of downtime may evict it."""
         pod = await self._read(ref)
         marks = pod_marks()["metadata"]
-        labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
+        labels, annotations = pod.metadata.labels, pod.metadata.annotations
         if not (marks["labels"].items() <= labels.items() and marks["annotations"].items() <= annotations.items()):
             patch = writes.merge_patch({"metadata": {"uid": ref.uid, **marks}})
             await self._client.patch(WHOLE_PODS, ref.name, patch, ref.namespace)

@@ -35,6 +35,8 @@ class _Known(msgspec.Struct, frozen=True):
     #: Images of its containers, by name.
     images: Mapping[str, str]
     bound: datetime
+    #: Whether a shell around its command reports the exit code.
+    has_command: bool = False
 
 
 class RemotePods:
@@ -110,7 +112,7 @@ class RemotePods:
             return unsupported_status(known.images, known.bound), {}
         name, image = next(iter(known.images.items()))
         report = next((reports[each.uid] for each in records if each.uid in reports), _NOTHING)
-        remote = remote_container(records, name, image, report)
+        remote = remote_container(records, name, image, report, has_command=known.has_command)
         price = next((found for each in records if (found := price_of(each, remote.id)) is not None), None)
         marks = pod_marks(remote.id, UsdPerHour(str(price)) if price is not None else None)
         return pod_status(remote, known.bound, self._clock()), marks["metadata"]
@@ -121,8 +123,10 @@ class RemotePods:
             whole = await self._client.get(WHOLE_PODS, pod.name, pod.namespace)
             if whole.uid != pod.uid:
                 raise Conflict(f"pod {pod.name} is another one by now", status=409)
-            images = {each["name"]: each.get("image", "") for each in whole.spec.get("containers", ())}
-            known = self._known[pod.uid] = _Known(images, _bound(whole) or pod.created)
+            containers = whole.spec.get("containers", ())
+            images = {each["name"]: each.get("image", "") for each in containers}
+            has_command = any(each.get("command") for each in containers)
+            known = self._known[pod.uid] = _Known(images, _bound(whole) or pod.created, has_command)
         return known
 
     async def _remove(self, pod: Pod) -> None:

@@ -1,13 +1,15 @@
 """Logs of remote pods: from the provider while it has them, then from memory."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from forebay.api.gpu_instance import GPUInstance
-from forebay.api.names import VIRTUAL_NODE
+from forebay.api.names import REMOTE_PORTS_ANNOTATION, VIRTUAL_NODE
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.model.workloads import Pod
@@ -45,11 +47,18 @@ class RemoteLogs:
             raise LogRefused(
                 f'previous terminated container "{container}" in pod "{pod}" not found', HTTPStatus.BAD_REQUEST
             )
-        view = LogView(query, nonce_of(record.uid) if record is not None else "", restarts=told.restarts)
-        follows = query.follow and told.exit_code is None
-        if follows and (kept := self._tails.following(found.uid, **_asked(query, told)._asdict())) is not None:
-            return _cut(_followed(view, None, kept), query.limit_bytes)
-        lines = self._from_provider(record, query, told)
+        asked = _asked(query, told)
+        nonce = nonce_of(record.uid) if record is not None else ""
+        view = LogView(replace(query, since=_later(asked.since, query.since)), nonce, restarts=asked.runs)
+        ended = told.exit_code is not None
+        follows = query.follow and not ended
+        if follows:
+            if (kept := self._tails.following(found.uid, tail=asked.tail, since=asked.since)) is not None:
+                return _cut(_followed(view, None, kept), query.limit_bytes)
+        elif (so_far := self._tails.so_far(found.uid, tail=asked.tail, since=asked.since, ended=ended)) is not None:
+            # A request for each look at a log would leave none for launches: RunPod allows sixty a minute.
+            return _whole(view, query, so_far)
+        lines = self._from_provider(record, asked, follow=follows, ended=ended)
         try:
             first = await anext(lines, None)
         except InstanceGone:
@@ -74,7 +83,10 @@ class RemoteLogs:
         if record is None or record.status is None or record.status.instance_id is None:
             return f"{said} kubectl logs works."
         where = f"container {record.status.instance_id} at {record.spec.provider}"
-        return f"{said} kubectl logs works; for a shell, use the provider's own SSH access to {where}."
+        return (
+            f"{said} kubectl logs works; for a shell, use the provider's own SSH access to {where}, which a Job with "
+            f"port 22 in {REMOTE_PORTS_ANNOTATION} has where its image serves SSH."
+        )
 
     def _pod(self, namespace: str, name: str) -> Pod:
         found = self._views.pods.get((namespace, name))
@@ -90,19 +102,15 @@ class RemoteLogs:
         ]
 
     async def _from_provider(
-        self, record: GPUInstance | None, query: LogQuery, told: ReportedExit
+        self, record: GPUInstance | None, asked: "_Asked", *, follow: bool, ended: bool
     ) -> AsyncIterator[LogLine]:
         """Raises `InstanceGone` where the provider has no such log (any more)."""
         instance = record.status.instance_id if record is not None and record.status is not None else None
         provider = self._provider_of(record) if record is not None else None
         if instance is None or provider is None:
             raise InstanceGone("No container.")
-        ended = told.exit_code is not None
-        asked = _asked(query, told)
-        if asked.tail is not None and ended:
-            asked = asked._replace(tail=asked.tail + _OWN_LINES)
-        follow = query.follow and not ended
-        async for line in provider.logs(instance, follow=follow, since=asked.since, tail=asked.tail):
+        tail = asked.tail + _OWN_LINES if asked.tail is not None and ended else asked.tail
+        async for line in provider.logs(instance, follow=follow, since=asked.since, tail=tail):
             yield line
 
     def _kept(self, pod: Pod, container: str, record: GPUInstance | None) -> list[LogLine]:
@@ -128,11 +136,24 @@ class _Asked(NamedTuple):
 
     tail: int | None
     since: datetime | None
+    #: Runs of the command in these lines before the current one.
+    runs: int = 0
 
 
 def _asked(query: LogQuery, told: ReportedExit) -> _Asked:
-    # Where a run begins is known from the lines before it only.
-    return _Asked(None, None) if told.restarts else _Asked(query.tail, query.since)
+    """Lines of the run that is shown: of a log that is long, earlier ones may not be had any more."""
+    if not told.restarts:
+        return _Asked(query.tail, query.since)
+    if len(told.restarted) < min(told.restarts, 2) or (query.previous and told.restarts == 1):
+        # Where a run begins is known from the lines before it only.
+        return _Asked(None, None, told.restarts)
+    # The shell pauses for longer than a second before it starts the command again.
+    begins = told.restarted[0 if query.previous else -1] + timedelta(seconds=1)
+    return _Asked(None, begins, 1) if query.previous else _Asked(query.tail, _later(begins, query.since))
+
+
+def _later(*times: datetime | None) -> datetime | None:
+    return max((each for each in times if each is not None), default=None)
 
 
 async def _followed(view: LogView, first: LogLine | None, lines: AsyncIterator[LogLine]) -> AsyncIterator[bytes]:
@@ -148,7 +169,7 @@ async def _followed(view: LogView, first: LogLine | None, lines: AsyncIterator[L
     yield b"".join(view.rest())
 
 
-def _whole(view: LogView, query: LogQuery, lines: list[LogLine]) -> AsyncIterator[bytes]:
+def _whole(view: LogView, query: LogQuery, lines: Sequence[LogLine]) -> AsyncIterator[bytes]:
     """A log that is complete. What the provider was not asked to leave out is left out here."""
     shown = [text for each in lines for text in view.line(each.text, each.at)]
     shown += view.rest()

@@ -90,14 +90,14 @@ class RemoteWork:
         self._still_leader = still_leader
         self._clock = clock
         self._jobs: Informer[Job] = Informer(client.transport, server, JOBS, wake=views.wake)
-        self._tails = LogTails()
+        self._tails = LogTails(clock)
         self._reports = ExitReports(self._provider_of, clock, self._changed_now, self._tails)
         logs = RemoteLogs(views, self._provider_of, self._tails, lambda: self._reports.reports)
         self._keeper = VirtualNodeKeeper(client, identity, still_leader, clock, self._endpoint)
         opened = self._keeper.wake
         self._port = None if port_server is None else LogPort(client, logs, port_server, clock, opened)
         self._statuses = RemotePods(client, clock)
-        self._job_marks = JobMarks(client, views, self._job_of)
+        self._job_marks = JobMarks(client, views, self._job_of, clock)
         self._read: dict[str, _Read] = {}
         #: When pods that could not be read are tried again, by the clock of the event loop.
         self._failed: dict[str, float] = {}

@@ -272,7 +272,7 @@ class GoogleIdentity:
                 answer = _HttpAnswer(response.status, dict(response.headers), bytes(body))
         except TransportError as error:
             text = _redacted(self._secrets.redactor, error)
-            raise Unavailable(f"No access token: {text}.{f' {remedy}' if remedy else ''}") from None
+            raise Unavailable(f"Google gave no access token, because {text}.{f' {remedy}' if remedy else ''}") from None
         if (failure := _not_now(answer.status)) is not None:
             # Not shown to google-auth, which would sleep and try again.
             raise failure

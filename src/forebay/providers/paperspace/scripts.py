@@ -39,17 +39,21 @@ class StartupScripts:
         self._join_takes = join_takes
         #: False: the account has none of this cluster, so that nothing must be listed.
         self._may_exist = True
+        #: How many were made, or may have been: what is made during a sweep is not in its listing.
+        self._made = 0
         #: Names of machines that were terminated.
         self._ended: set[str] = set()
 
     async def add(self, name: str, text: str) -> str:
         """Id of a new script. Nothing is launched yet, so a failure never leaves the launch unknown."""
-        self._may_exist = True
         try:
             new = PaperspaceNewScript(name=name, script=text)
             return (await self._calls.act("POST", SCRIPTS, PaperspaceScript, new)).id
         except OutcomeUnknown as error:
             raise Unavailable(f"The startup script could not be made: {error}") from None
+        finally:
+            self._made += 1
+            self._may_exist = True
 
     async def discard(self, script_id: str) -> None:
         """Deletes the script of a launch that failed. Where that fails too, `sweep` does it."""
@@ -67,6 +71,7 @@ class StartupScripts:
         """
         if not self._may_exist:
             return ()
+        made = self._made
         try:
             own = [each for each in await all_pages(self._calls, SCRIPTS, PaperspaceScript) if self._is_own(each)]
             left = {each.name for each in own}
@@ -78,7 +83,7 @@ class StartupScripts:
         except ProviderError as error:
             log.warning("startup scripts not deleted", prefix=self._prefix, error=str(error))
             return (f"{self._prefix}...",)
-        self._may_exist = bool(left)
+        self._may_exist = bool(left) or made != self._made
         self._ended &= machines.keys()
         return tuple(sorted(left - machines.keys()))
 

@@ -7,7 +7,8 @@ from forebay.net.rate_budget import Lane
 from forebay.net.transport import Request
 from forebay.providers.runpod.wire import PODS
 
-#: One request shows all containers. Every status and every proof of absence waits for it.
+#: One request shows all containers, and a few look for those that it lacks. Every status, and every proof of absence,
+#: waits for it.
 _LISTING: Final = Lane("listing", 100)
 #: Until then the container is billed.
 _TERMINATION: Final = Lane("termination", 4)
@@ -23,6 +24,6 @@ def lane_of(request: Request) -> Lane:
         return _TERMINATION
     if request.method == "POST":
         return _CREATION
-    if path.endswith(PODS):
-        return _LISTING
-    return _LOG if f"{PODS}/" in path else _CATALOGUE
+    if path.endswith("/logs"):
+        return _LOG
+    return _LISTING if path.endswith(PODS) or f"{PODS}/" in path else _CATALOGUE

@@ -1,14 +1,12 @@
 """`Provider` over RunPod's REST API v2."""
 
-import math
-import shlex
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 from forebay.api.parts import SecretKeyRef
-from forebay.model.containers import ContainerPort, ContainerSpec
 from forebay.model.secret_text import SecretText
 from forebay.model.sources import (
     Capabilities,
@@ -18,7 +16,6 @@ from forebay.model.sources import (
     Found,
     Identity,
     Instance,
-    InstancePhase,
     Offer,
     RateLimit,
 )
@@ -36,8 +33,9 @@ from forebay.providers.base import (
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
 from forebay.providers.cloud_frame import checked, require_regions
 from forebay.providers.runpod.errors import DIALECT, InvalidOrder, PodNotFound, RefusedOrder
-from forebay.providers.runpod.log_stream import log_lines
-from forebay.providers.runpod.offers import COUNTS, NAME, dollars, gpu_id, in_stock, offers
+from forebay.providers.runpod.log_stream import Following, log_lines
+from forebay.providers.runpod.offers import COUNTS, cloud_of, gpu_id, in_stock, offers
+from forebay.providers.runpod.orders import instance_of, order_of, owner_of
 from forebay.providers.runpod.wire import (
     BASE,
     DATA_CENTERS,
@@ -46,10 +44,8 @@ from forebay.providers.runpod.wire import (
     REGISTRIES,
     SECURE,
     RunpodDataCenters,
-    RunpodGpu,
     RunpodGpuType,
     RunpodGpuTypes,
-    RunpodOrder,
     RunpodPod,
     RunpodPods,
     RunpodRegistries,
@@ -84,21 +80,12 @@ CAPABILITIES: Final = Capabilities(
     offers_poll=timedelta(minutes=2),
 )
 
-#: Variables that every container has: the cluster, and the GPUInstance it was launched for. The name has both too.
-_CLUSTER: Final = "FOREBAY_CLUSTER"
-_INSTANCE: Final = "FOREBAY_INSTANCE"
-_PHASES: Final = {
-    "PROVISIONING": InstancePhase.STARTING,
-    "STARTING": InstancePhase.STARTING,
-    "RUNNING": InstancePhase.RUNNING,
-    "EXITED": InstancePhase.FINISHED,
-    "ERROR": InstancePhase.FAILED,
-}
 _TERMINATED: Final = "TERMINATED"
-#: Ports that RunPod's proxy serves by HTTP where a pod does not say; as its users know it.
-_HTTP_PORTS: Final = frozenset({80, 443, 3000, 5000, 8000, 8080, 8888, 9000})
-#: A GiB is so many GB.
-_GB_PER_GIB: Final = 2**30 / 10**9
+_ENDED: Final = frozenset({"EXITED", "ERROR", _TERMINATED})
+#: Pods that are missing from a listing and asked for one by one.
+_MOST_DOUBTED: Final = 3
+#: A listing that was asked for since then tells whether a log has ended: log streams pause for at least so long.
+_RECENT: Final = timedelta(seconds=5)
 
 
 class RunpodProvider:
@@ -124,6 +111,12 @@ class RunpodProvider:
         self._created: dict[str, datetime] = {}
         #: Pods whose GPUs did nothing when they were last listed.
         self._idle: frozenset[str] = frozenset()
+        #: When pods were last asked for, and the status of each by the answer.
+        self._listed = datetime.min.replace(tzinfo=UTC)
+        self._statuses: Mapping[str, str | None] = {}
+        #: Pods of this cluster in the last listing, and those that were deleted since.
+        self._own: frozenset[str] = frozenset()
+        self._deleted: set[str] = set()
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
@@ -136,7 +129,7 @@ class RunpodProvider:
         return tuple(found)
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        order = _order(request)
+        order = order_of(request)
         try:
             made = await self._calls.act("POST", PODS, RunpodPod, order)
         except RefusedOrder as error:
@@ -149,12 +142,12 @@ class RunpodProvider:
         now = self._clock()
         self._created = {key: at for key, at in self._created.items() if now < at + CAPABILITIES.settle_time}
         self._created[made.id] = now
-        return _instance(made, request.uid)
+        return instance_of(made, request.uid)
 
     async def _explained(self, error: RefusedOrder, offer: Offer) -> ProviderError:
         """A 400 is a rule or no stock, and has no code: the catalogue tells which."""
         try:
-            path = f"{GPUS}?include=AVAILABILITY&product=POD&count={offer.gpu_count}&cloud={SECURE}"
+            path = f"{GPUS}?include=AVAILABILITY&product=POD&count={offer.gpu_count}&cloud={cloud_of(offer)}"
             listed = (await self._calls.get(path, RunpodGpuTypes)).gpus
         except ProviderError:
             listed = ()
@@ -170,16 +163,34 @@ class RunpodProvider:
 
     async def instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
+        asked = self._clock()
         listed = (await self._read(PODS, RunpodPods)).pods
+        await self._doubt({each.id for each in listed})
+        self._listed, self._statuses = asked, {each.id: each.status for each in listed}
         own = tuple(
-            _instance(each, owner)
+            instance_of(each, owner)
             for each in listed
-            if each.status != _TERMINATED and (owner := self._owner(each)) is not None
+            if each.status != _TERMINATED and (owner := owner_of(each, self._cluster)) is not None
         )
         for each in own:
             self._created.pop(each.id, None)
+        self._own = frozenset(each.id for each in own)
+        self._deleted &= self._own
         self._idle = frozenset(each.id for each in listed if each.idle)
         return Found(instances=own)
+
+    async def _doubt(self, listed: AbstractSet[str]) -> None:
+        """Raises `Unavailable` where pods are missing that were not deleted, and one of them exists all the same: their
+        Jobs would fail, and run again.
+        """
+        missing = self._own - listed - self._deleted
+        for each in sorted(missing)[:_MOST_DOUBTED]:
+            try:
+                status = (await self._calls.get(f"{PODS}/{quote(each, safe='')}", RunpodPod)).status
+            except PodNotFound:
+                continue
+            if status != _TERMINATED:
+                raise Unavailable(f"RunPod's listing lacks pod {each}, which exists: it is not complete.")
 
     def idle_containers(self) -> Collection[str]:
         return self._idle
@@ -191,15 +202,9 @@ class RunpodProvider:
         except Unavailable:
             return await self._calls.get(path, answer)
 
-    def _owner(self, pod: RunpodPod) -> str | None:
-        """UID of the GPUInstance; None: the pod is not of this cluster."""
-        if pod.env.get(_CLUSTER) == self._cluster and _INSTANCE in pod.env:
-            return pod.env[_INSTANCE]
-        _, separator, uid = pod.name.partition(_mark(self._cluster))
-        return uid if separator and uid else None
-
     async def terminate(self, instance_id: str) -> None:
         path = f"{PODS}/{quote(instance_id, safe='')}"
+        self._deleted.add(instance_id)
         try:
             try:
                 await self._calls.delete(path)
@@ -230,8 +235,24 @@ class RunpodProvider:
         since: datetime | None = None,
         tail: int | None = None,
         opened: Callable[[], None] | None = None,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[LogLine]:
-        return log_lines(self._calls, instance_id, follow=follow, since=since, tail=tail, opened=opened)
+        following = Following(
+            has_ended=lambda: self._has_ended(instance_id), is_idle=lambda: instance_id in self._idle, turn=turn
+        )
+        return log_lines(
+            self._calls, instance_id, following=following if follow else None, since=since, tail=tail, opened=opened
+        )
+
+    async def _has_ended(self, instance_id: str) -> bool:
+        """Whether the pod has ended: by a listing of the last seconds, without a request, where there was one."""
+        status = self._statuses.get(instance_id) if self._clock() < self._listed + _RECENT else None
+        if status is None:
+            try:
+                status = (await self._calls.get(f"{PODS}/{quote(instance_id, safe='')}", RunpodPod)).status
+            except PodNotFound:
+                return True
+        return status in _ENDED
 
     async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}
@@ -266,56 +287,3 @@ class RunpodProvider:
 
     async def close(self) -> None:
         await self._calls.close()
-
-
-def _mark(cluster: str) -> str:
-    """Part of the name of every container, before the UID of its GPUInstance."""
-    return f".{NAME}.forebay.{cluster}."
-
-
-def _order(request: LaunchRequest) -> RunpodOrder:
-    """Raises `Rejected` for what RunPod cannot run."""
-    container = request.container
-    if container is None:
-        raise Rejected("RunPod runs containers only, and none is given. Use another provider for nodes.")
-    secret = {name: value.reveal() for name, value in container.secret_env.items()}
-    words = (*container.command, *container.args)
-    return RunpodOrder(
-        name=f"{request.name}{_mark(request.cluster)}{request.uid}",
-        image=container.image,
-        gpu=RunpodGpu(id=gpu_id(request.offer), count=request.offer.gpu_count),
-        cloud=SECURE,
-        env={**container.env, **secret, _CLUSTER: request.cluster, _INSTANCE: request.uid},
-        args=shlex.join(words) if words else None,
-        data_center_ids=(request.offer.region,) if request.offer.region is not None else (),
-        ports=tuple(map(_port, container.ports)),
-        disk=_disk(container),
-        registry=container.registry_auth,
-        template_id=container.template,
-    )
-
-
-def _port(port: ContainerPort) -> str:
-    protocol = port.protocol.upper()
-    if protocol not in {"TCP", "HTTP"}:
-        raise Rejected(f"Port {port.port} is {port.protocol}, and RunPod serves HTTP and TCP only. Remove the port.")
-    return f"{port.port}/{'http' if protocol == 'HTTP' or port.port in _HTTP_PORTS else 'tcp'}"
-
-
-def _disk(container: ContainerSpec) -> int | None:
-    return None if container.disk_gib is None else math.ceil(container.disk_gib * _GB_PER_GIB)
-
-
-def _instance(pod: RunpodPod, owner: str) -> Instance:
-    phase = _PHASES.get(pod.status)
-    return Instance(
-        id=pod.id,
-        # A status of a later API: it exists, and more is not known.
-        phase=phase or InstancePhase.RUNNING,
-        owner=owner,
-        price=dollars(pod.cost) if pod.cost > 0 else None,
-        created=pod.created_at,
-        billed=phase is not InstancePhase.FINISHED or pod.cost > 0,
-        message="RunPod: ERROR" if phase is InstancePhase.FAILED else None,
-        delivers=Delivery.CONTAINER,
-    )

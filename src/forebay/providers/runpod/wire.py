@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -13,7 +13,10 @@ GPUS: Final = "/v2/catalog/gpus"
 DATA_CENTERS: Final = "/v2/catalog/datacenters"
 REGISTRIES: Final = "/v2/registries"
 
+_T = TypeVar("_T")
+
 SECURE: Final = "SECURE"
+COMMUNITY: Final = "COMMUNITY"
 #: Stock level of what cannot be had now.
 NONE: Final = "NONE"
 
@@ -41,6 +44,8 @@ class RunpodOrder(_Wire, frozen=True, kw_only=True):
     disk: int | None = None
     registry: str | None = None
     template_id: str | None = None
+    #: Whether the account's SSH keys are put into the container, for images that serve SSH.
+    start_ssh: bool = False
 
 
 class RunpodGpuUse(_Wire, frozen=True, kw_only=True):
@@ -53,25 +58,46 @@ class RunpodRuntime(_Wire, frozen=True, kw_only=True):
 
 
 class RunpodPod(_Wire, frozen=True, kw_only=True):
+    """A pod of the account, perhaps somebody else's: only its id must be readable, so that no pod hides all others."""
+
     id: str
-    name: str
-    status: str
-    env: Mapping[str, str] = {}
-    #: US dollars an hour; 0 while it is not billed by the hour.
-    cost: Decimal = Decimal(0)
-    created_at: datetime | None = None
+    name: str | None = None
+    status: str | None = None
+    env: object = None
+    cost: object = None
+    created_at: object = None
     #: A `RunpodRuntime`, as a rule; None while it does not run.
     runtime: object = None
 
     @property
+    def variables(self) -> Mapping[str, str]:
+        """Its environment; empty where that cannot be read."""
+        return _read(self.env, dict[str, str]) or {}
+
+    @property
+    def hourly_cost(self) -> Decimal | None:
+        """US dollars an hour; 0 while it is not billed by the hour, None where that cannot be read."""
+        cost = _read(self.cost, Decimal)
+        return cost if cost is not None and cost.is_finite() and cost >= 0 else None
+
+    @property
+    def created(self) -> datetime | None:
+        found = _read(self.created_at, datetime)
+        return found if found is not None and found.tzinfo is not None else None
+
+    @property
     def idle(self) -> bool:
-        """Whether its GPUs do nothing. That is a hint: where it cannot be read, the pod is listed all the same."""
-        try:
-            runtime = msgspec.convert(self.runtime, RunpodRuntime | None)
-        except msgspec.ValidationError:
-            return False
+        """Whether its GPUs do nothing, as far as that can be read."""
+        runtime = _read(self.runtime, RunpodRuntime)
         gpus = (runtime.gpus if runtime is not None else None) or ()
         return bool(gpus) and all(each.util == 0 for each in gpus)
+
+
+def _read(value: object, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        return None
 
 
 class RunpodPods(_Wire, frozen=True, kw_only=True):
@@ -104,6 +130,7 @@ class RunpodGpuType(_Wire, frozen=True, kw_only=True):
     #: GB of memory.
     memory: int
     secure: bool
+    community: bool = False
     price: RunpodPrice
     max_count: RunpodMaxCount
     #: None where the catalogue does not tell.
@@ -111,8 +138,15 @@ class RunpodGpuType(_Wire, frozen=True, kw_only=True):
     data_centers: tuple[RunpodPlace, ...] = ()
 
 
-class RunpodGpuTypes(_Wire, frozen=True, kw_only=True):
-    gpus: tuple[RunpodGpuType, ...]
+class RunpodGpuTypes(msgspec.Struct, frozen=True, kw_only=True):
+    """The catalogue. A GPU type that cannot be read hides none of the others."""
+
+    listed: tuple[object, ...] = msgspec.field(name="gpus")
+
+    @property
+    def gpus(self) -> tuple[RunpodGpuType, ...]:
+        found = (_read(each, RunpodGpuType) for each in self.listed)
+        return tuple(each for each in found if each is not None)
 
 
 class RunpodDataCenter(_Wire, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """`Provider` over the API of a simulated market."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote
@@ -156,7 +156,9 @@ class SimulatedProvider:
         since: datetime | None = None,
         tail: int | None = None,
         opened: Callable[[], None] | None = None,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[LogLine]:
+        del turn  # there is no stream
         shown = 0
         while True:
             log = await self._calls.get(f"{INSTANCES}/{quote(instance_id, safe='')}/logs", MarketLog)

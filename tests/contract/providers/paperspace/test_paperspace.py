@@ -138,6 +138,22 @@ async def test_no_script_outlives_its_machine():
     assert scripts(lone.world) == []
 
 
+async def test_a_script_that_is_made_during_a_listing_does_not_outlive_its_machine():
+    lone = harness()
+    async with lone.open():
+        first = await lone.provider.launch(await lone.request())
+        await lone.provider.terminate(first.id)
+        lone.world.script("delete_script", market_faults.slow_call(0.5))
+        listing = asyncio.create_task(lone.provider.instances())
+        await asyncio.sleep(0.2)
+        second = await lone.provider.launch(await lone.request("uid-2"))
+        await listing
+        assert len(scripts(lone.world)) == 1, "that of the first machine is gone"
+        await lone.provider.terminate(second.id)
+        await lone.provider.instances()
+    assert scripts(lone.world) == []
+
+
 async def test_the_script_of_a_machine_that_vanished_or_that_an_earlier_process_ended_is_deleted():
     lone = harness()
     async with lone.open():

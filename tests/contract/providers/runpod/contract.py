@@ -38,6 +38,7 @@ CREATE = record(
         "disk": {"type": "integer", "minimum": 1},
         "registry": MAYBE_TEXT,
         "templateId": NAME,
+        "startSsh": FLAG,
     },
 )
 POD = record(

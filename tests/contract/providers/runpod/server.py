@@ -37,22 +37,30 @@ _TITLES = {400: "Bad Request", 401: "Unauthorized", 402: "Payment Required", 403
 _NO_STOCK = "There are no longer any instances available with the requested specifications."
 
 
-def gpu(gpu_id, *, price, memory, counts=(1, 2, 4, 8), places=("US-TX-3",), **fields):
-    """Skus of one GPU type: one for each number of GPUs in each data center."""
+def gpu(gpu_id, *, price, memory, counts=range(1, 9), places=("US-TX-3",), community=None, **fields):
+    """Skus of one GPU type: one for each number of GPUs in each data center, and in the `community` cloud at its price.
+
+    The zone of a sku is the number of GPUs, with a `c` in the community cloud.
+    """
+    found = [(count, place, str(count), price) for count in counts for place in places]
+    found += [(count, "EU-HOME", f"{count}c", community) for count in counts if community is not None]
     return [
         Sku(
             instance_type=gpu_id,
             gpus=count,
-            hourly_price=f"{float(price) * count:.2f}",
+            hourly_price=f"{float(each) * count:.2f}",
             gpu_memory_gib=memory,
             region=place,
-            zone=str(count),
+            zone=zone,
             delivers=Delivery.CONTAINER,
             **{"boot": 0.05, "shutdown": 0, "minimum": 0, **fields},
         )
-        for count in counts
-        for place in places
+        for count, place, zone, each in found
     ]
+
+
+def _zone(count, cloud):
+    return f"{count}c" if cloud == "COMMUNITY" else str(count)
 
 
 class RunpodCloud(ConformanceServer):
@@ -71,10 +79,18 @@ class RunpodCloud(ConformanceServer):
         self.cut_logs = 0
         #: How many of the next ones end there, as if there were no more to come.
         self.closed_logs = 0
+        #: Whether ids of log lines are their times in whole seconds, as the specification says of them.
+        self.coarse_ids = False
+        #: Whether the stream of a pod that was stopped ends.
+        self.stopped_logs_end = True
         #: How many were opened.
         self.log_streams = 0
         #: Containers whose GPUs do nothing, because their command has ended and the shell around it waits.
         self.idle = set()
+        #: Pods that listings leave out although they exist.
+        self.unlisted = set()
+        #: How often all open streams were closed, and how often they went dead.
+        self._closings = self._deaths = 0
         self._registry_numbers = itertools.count(1)
         self._written = asyncio.Event()
 
@@ -116,8 +132,29 @@ class RunpodCloud(ConformanceServer):
         """The command of the container ends."""
         self._exits(self.instances[pod], code)
 
+    def stop_pod(self, pod):
+        """Somebody stops the pod at RunPod, or RunPod does, where the balance is used up: nothing in it goes on."""
+        rented = self.instances[pod]
+        rented.enters(InstancePhase.STOPPED)
+        rented.stop_billing()
+        self._wake()
+
+    def close_logs(self):
+        """Closes all streams that are open."""
+        self._closings += 1
+        self._wake()
+
+    def lose_logs(self):
+        """All streams that are open go dead: nothing more comes of them, and nobody is told."""
+        self._deaths += 1
+
     def fail(self, pod):
         self._fail(self.instances[pod])
+        self._wake()
+
+    def _end(self, rented):
+        # Its log streams end with it.
+        super()._end(rented)
         self._wake()
 
     def _wake(self):
@@ -130,12 +167,12 @@ class RunpodCloud(ConformanceServer):
         return self._shown(self._create(call.body, call.copies))
 
     def _create(self, order, copies):
-        count = order["gpu"].get("count", 1)
+        zone = _zone(order["gpu"].get("count", 1), order.get("cloud"))
         wanted = order.get("dataCenterIds") or [sku.region for sku in self._skus.values()]
         keys = [
             key
             for place in dict.fromkeys(wanted)
-            if (key := self.key_of(order["gpu"]["id"], place, zone=str(count))) is not None
+            if (key := self.key_of(order["gpu"]["id"], place, zone=zone)) is not None
         ]
         if not keys:
             raise Refused(self.refusal(400, f"gpu.id {order['gpu']['id']} is not offered like that"))
@@ -164,7 +201,7 @@ class RunpodCloud(ConformanceServer):
         self._wake()
 
     def on_list_pods(self, _call):
-        return {"pods": [self._shown(each) for each in self.listed()]}
+        return {"pods": [self._shown(each) for each in self.listed() if each.id not in self.unlisted]}
 
     def on_get_pod(self, call):
         return self._shown(self._found(call.parameters["id"]))
@@ -183,19 +220,22 @@ class RunpodCloud(ConformanceServer):
         return rented
 
     def on_list_gpus(self, call):
-        count = str(call.query.get("count", 1))
+        zone = _zone(call.query.get("count", 1), call.query.get("cloud"))
         found = {}
         for key, sku in self._skus.items():
             found.setdefault(sku.instance_type, []).append((key, sku))
-        return {"gpus": [self._gpu_type(name, skus, count) for name, skus in found.items()]}
+        return {"gpus": [self._gpu_type(name, skus, zone) for name, skus in found.items()]}
 
-    def _gpu_type(self, name, skus, count):
+    def _gpu_type(self, name, skus, zone):
         places = [
             {"id": sku.region, "name": sku.region, "availability": "NONE" if self._stock[key] == 0 else "HIGH"}
             for key, sku in skus
-            if sku.zone == count
+            if sku.zone == zone
         ]
-        price = next(float(sku.hourly_price) / sku.gpus for _, sku in skus)
+        secure = [sku for _, sku in skus if not sku.zone.endswith("c")]
+        community = [sku for _, sku in skus if sku.zone.endswith("c")]
+        prices = [round(float(some[0].hourly_price) / some[0].gpus, 4) if some else 0.0 for some in (secure, community)]
+        most = [max((sku.gpus for sku in some), default=0) for some in (secure, community)]
         available = any(each["availability"] != "NONE" for each in places)
         return {
             "id": name,
@@ -203,10 +243,10 @@ class RunpodCloud(ConformanceServer):
             "pool": None,
             "manufacturer": "AMD" if name.startswith("AMD") else "NVIDIA",
             "memory": skus[0][1].gpu_memory_gib,
-            "secure": True,
-            "community": False,
-            "price": {"secure": round(price, 4), "community": 0.0},
-            "maxCount": {"secure": max(sku.gpus for _, sku in skus), "community": 0},
+            "secure": bool(secure),
+            "community": bool(community),
+            "price": {"secure": prices[0], "community": prices[1]},
+            "maxCount": {"secure": most[0], "community": most[1]},
             "availability": "HIGH" if available else "NONE",
             **({"dataCenters": places} if available else {}),
         }
@@ -251,7 +291,9 @@ class RunpodCloud(ConformanceServer):
     async def _events(self, rented, request):
         query = dict(parse_qsl(urlsplit(request.url).query))
         last = request.headers.get("Last-Event-ID")
-        if last is not None:
+        if last is not None and self.coarse_ids:
+            first = sum(each.at < datetime.fromisoformat(last) for each in rented.log)
+        elif last is not None:
             first = int(last.rpartition("/")[2]) + 1
         elif "since" in query:
             since = datetime.fromisoformat(query["since"])
@@ -260,17 +302,24 @@ class RunpodCloud(ConformanceServer):
             first = max(len(rented.log) - int(query.get("tail", 100)), 0)
         cut, self.cut_logs = self.cut_logs > 0, max(self.cut_logs - 1, 0)
         closed, self.closed_logs = self.closed_logs > 0, max(self.closed_logs - 1, 0)
+        closings, deaths = self._closings, self._deaths
         while True:
+            if deaths != self._deaths:
+                await asyncio.Event().wait()
+            if closings != self._closings:
+                return
             written = self._written
             for number in range(first, len(rented.log)):
                 line = rented.log[number]
                 at = line.at.isoformat().replace("+00:00", "Z")
                 data = msgspec.json.encode({"source": "container", "line": line.text, "ts": at})
-                yield b"id: %s/%012d\ndata: %s\n\n" % (at.encode(), number, data)
+                exact, coarse = f"{at}/{number:012}", f"{line.at:%Y-%m-%dT%H:%M:%SZ}"
+                yield b"id: %s\ndata: %s\n\n" % ((coarse if self.coarse_ids else exact).encode(), data)
             first = len(rented.log)
             if cut:
                 raise AnswerCut("the connection was closed", request)
-            if closed or rented.gone_at is not None or rented.phase is InstancePhase.FINISHED:
+            stopped = rented.phase is InstancePhase.STOPPED and self.stopped_logs_end
+            if closed or stopped or rented.gone_at is not None or rented.phase is InstancePhase.FINISHED:
                 return
             await written.wait()
 
@@ -309,7 +358,7 @@ def trial():
     fields = {"boot": 10, "places": ("US-TX-3", "EU-RO-1")}
     return RunpodCloud(
         [
-            *gpu("NVIDIA GeForce RTX 4090", price="0.44", memory=24, **fields),
+            *gpu("NVIDIA GeForce RTX 4090", price="0.44", memory=24, community="0.31", **fields),
             *gpu("NVIDIA A40", price="0.39", memory=48, **fields),
             *gpu("NVIDIA H100 80GB HBM3", price="2.69", memory=80, **fields),
         ],

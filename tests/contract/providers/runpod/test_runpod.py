@@ -42,7 +42,7 @@ async def phase_of(harness, pod):
 async def test_offers_are_the_catalogue_with_prices_per_container():
     async with RunpodHarness().open() as harness:
         offers = {each.instance_type: each for each in await harness.provider.offers()}
-        assert set(offers) == {RTX, f"2x {RTX}", f"4x {RTX}", f"8x {RTX}", A40, f"2x {A40}", AMD}
+        assert set(offers) == {RTX, *(f"{count}x {RTX}" for count in range(2, 9)), A40, f"2x {A40}", AMD}
         four = offers[f"4x {RTX}"]
         assert (four.price, four.gpu_count, four.gpu_memory_gib) == (UsdPerHour("1.76"), 4, 24)
         assert (four.gpu_type, four.gpu_resource, four.delivers) == ("RTX4090", "nvidia.com/gpu", Delivery.CONTAINER)
@@ -364,6 +364,21 @@ class TestLogs:
             await asyncio.sleep(1)
             harness.world.write(made.id, "meanwhile")
             assert await following == ["started", "meanwhile"]
+
+    async def test_lines_of_the_second_in_which_it_was_closed_are_neither_lost_nor_repeated(self):
+        async with RunpodHarness().open() as harness:
+            harness.world.coarse_ids = True
+            made = await launched(harness, replace(CONTAINER, env={RUN_TIME: "60s"}))
+            await asyncio.sleep(1)
+            following = asyncio.ensure_future(self.lines(harness, made.id, follow=True))
+            await asyncio.sleep(1)
+            harness.world.write(made.id, "same")
+            await asyncio.sleep(0.01)
+            harness.world.close_logs()
+            await asyncio.sleep(0.01)
+            for text in ("same", "other"):
+                harness.world.write(made.id, text)
+            assert await following == ["started", "same", "same", "other"]
 
     async def test_there_is_no_log_of_a_pod_that_is_gone(self):
         async with RunpodHarness().open() as harness:
