@@ -8,7 +8,7 @@ that is replayed decides the same, also whom a budget evicts or pauses.
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -34,6 +34,12 @@ from forebay.reconcile.saved_pods import NotASnapshot, SavedPod, SavedShapes, lo
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 
 FORMAT: Final = "forebay.dev/snapshot.v1"
+#: Where `kubectl apply` keeps the whole object as it was written.
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+#: URLs of machines, whose path may be secret as well.
+_POWER_ENDPOINTS: Final = ("scaleUpEndpoint", "scaleDownEndpoint", "statusEndpoint")
+
+_O = TypeVar("_O", GPUNodeClass, GPUNodePool, NodeProvisioner)
 
 
 class _Unusable(msgspec.Struct):
@@ -108,6 +114,8 @@ _CONVERTED: Final = frozenset(
         "pending",
         "daemons",
         "classes",
+        "pools",
+        "provisioners",
         "pods_by_node",
         "container_pods",
         "stranded",
@@ -149,7 +157,9 @@ def save_snapshot(snapshot: Snapshot) -> bytes:
         scheduler_waits=snapshot.memory.scheduler_waits,
         reported=tuple(sorted(snapshot.memory.reported.items())),
         budget_state=None if snapshot.budget_state is None else saved_budgets(snapshot.budget_state, shapes),
-        classes=tuple(_without_credentials(each) for each in snapshot.classes),
+        classes=tuple(map(_without_credentials, snapshot.classes)),
+        pools=tuple(map(_without_credentials, snapshot.pools)),
+        provisioners=tuple(map(_without_credentials, snapshot.provisioners)),
         **{name: getattr(snapshot, name) for name in _COMMON if name not in _CONVERTED},
     )
     return _encoder.encode(replace(saved, shapes=tuple(shapes.found)))
@@ -165,6 +175,8 @@ def load_snapshot(data: bytes) -> Snapshot:
         shapes = saved.shapes
         return Snapshot(
             classes=saved.classes,
+            pools=saved.pools,
+            provisioners=saved.provisioners,
             pending=loaded_pods(saved.pending, shapes),
             daemons=tuple(shapes[index] for index in saved.daemons),
             pods_by_node={name: loaded_pods(pods, shapes) for name, pods in saved.pods_by_node.items()},
@@ -189,36 +201,27 @@ def load_snapshot(data: bytes) -> Snapshot:
         raise NotASnapshot(f"the snapshot is incomplete or damaged: {error}") from error
 
 
-def _without_credentials(node_class: GPUNodeClass) -> GPUNodeClass:
-    """The class without what may be secret in the URLs of its machines: a saved snapshot is sent to other people."""
-    return GPUNodeClass(
-        metadata=node_class.metadata,
-        spec=replace(
-            node_class.spec,
-            providers=tuple(
-                replace(
-                    entry,
-                    machines=tuple(
-                        replace(
-                            machine,
-                            scale_up_endpoint=_bare_url(machine.scale_up_endpoint),
-                            scale_down_endpoint=_bare_url(machine.scale_down_endpoint),
-                            status_endpoint=_bare_url(machine.status_endpoint),
-                        )
-                        for machine in entry.machines
-                    ),
-                )
-                for entry in node_class.spec.providers
-            ),
-        ),
-        status=node_class.status,
-    )
+def _without_credentials(found: _O) -> _O:
+    """The object without what may be secret in its URLs, and without the copy of itself that `kubectl apply` keeps in
+    an annotation: a saved snapshot is sent to other people.
+    """
+    public = _public(msgspec.to_builtins(found, enc_hook=enc_hook))
+    return msgspec.convert(public, type(found), dec_hook=dec_hook)
 
 
-def _bare_url(url: str | None) -> str | None:
+def _public(value: Any, field: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _public(part, key) for key, part in value.items() if key != _LAST_APPLIED}
+    if isinstance(value, list | tuple):
+        return [_public(part, field) for part in value]
+    if isinstance(value, str) and value.startswith(("http://", "https://")):
+        return _bare_url(value, with_path=field not in _POWER_ENDPOINTS)
+    return value
+
+
+def _bare_url(url: str, *, with_path: bool) -> str:
     """The URL without user name, password, query and fragment."""
-    if url is None:
-        return None
     scheme, separator, rest = url.partition("://")
     # After the last `@`, wherever it is: a password may hold every other delimiter.
-    return f"{scheme}{separator}{re.split('[?#]', rest.rpartition('@')[2], maxsplit=1)[0]}"
+    end = "[?#]" if with_path else "[/?#]"
+    return f"{scheme}{separator}{re.split(end, rest.rpartition('@')[2], maxsplit=1)[0]}"

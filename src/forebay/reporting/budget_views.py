@@ -10,7 +10,7 @@ import msgspec
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudgetStatus
 from forebay.budgets.assessment import Assessor, QuotaLimits, Standing, smoothing
 from forebay.budgets.budget_accounts import BudgetAccount, BudgetKey
-from forebay.budgets.usage import microseconds
+from forebay.budgets.usage import microseconds, unit_of
 from forebay.model.quantities import GpuHours, Usd
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reporting.machines import decimal
@@ -55,6 +55,11 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     forecast: list[str]
     #: Message of the Degraded condition.
     error: str
+
+    @property
+    def unit(self) -> str:
+        """What usage is counted in: `GPU-h`, or `core-h` of a budget of cpu."""
+        return unit_of(self.resource)
 
 
 def budget_view(

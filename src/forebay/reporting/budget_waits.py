@@ -96,7 +96,7 @@ def waits_from_status(
 def _figures(seen: BudgetView) -> str:
     figures = []
     if seen.quota is not None:
-        figures.append(f"{float(seen.consumed):g} of {float(seen.quota):g} GPU-h")
+        figures.append(f"{float(seen.consumed):g} of {float(seen.quota):g} {seen.unit}")
     if seen.quota_usd is not None:
         figures.append(f"${float(seen.consumed_usd):.2f} of ${float(seen.quota_usd):.2f}")
     return " and ".join(figures)

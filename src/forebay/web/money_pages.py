@@ -88,7 +88,7 @@ def budgets_page(found: ListPage[BudgetView], now: datetime) -> list[Content]:
         pager(found, "budgets", "budgets"),
         h(
             "p",
-            "Each plot shows GPU-hours in the window: used up to now, then the forecast (dashed) if usage goes on at "
+            "Each plot shows usage in the window, up to now, then the forecast (dashed) if usage goes on at "
             "the mean rate of the last hour (a tenth of the window, if that is less), or as now where that is lower, "
             "and the quota as a line.",
             class_="note",
@@ -106,7 +106,7 @@ def _budget(view: BudgetView, now: datetime) -> Element:
     name = f"{view.namespace}/{view.name}"
     state = badge("used up", "bad") if view.exceeded else badge("within quota", "ok")
     facts: list[tuple[str, Content]] = [
-        ("GPU-hours", f"{_hours(view.consumed)} of {_hours(view.quota)}" if view.quota else _hours(view.consumed)),
+        (view.unit, f"{_hours(view.consumed)} of {_hours(view.quota)}" if view.quota else _hours(view.consumed)),
         (
             "Dollars",
             f"${float(view.consumed_usd):,.2f}" + (f" of ${float(view.quota_usd):,.2f}" if view.quota_usd else ""),

@@ -85,11 +85,11 @@ def budget_plot(view: BudgetView, now: datetime) -> Element:
     if quota is not None:
         at = _number(_HEIGHT - quota / top * _HEIGHT)
         line = h(
-            "line", h("title", f"quota: {quota:g} GPU-hours"), class_="quota", x1=0, x2=_number(_WIDTH), y1=at, y2=at
+            "line", h("title", f"quota: {quota:g} {view.unit}"), class_="quota", x1=0, x2=_number(_WIDTH), y1=at, y2=at
         )
         drawn.append(line)
     window = timedelta(hours=view.window_hours)
-    title = f"{view.namespace}/{view.name}: {float(view.consumed):.2f} GPU-hours used"
+    title = f"{view.namespace}/{view.name}: {float(view.consumed):.2f} {view.unit} used"
     if quota is not None:
         title += f" of {quota:g}"
     end = now + window / max(len(view.history), 1) * len(ahead)
@@ -132,7 +132,7 @@ def life_line_legend(lines: Iterable[Sequence[Segment]]) -> Element | None:
 
 def budget_legend(view: BudgetView) -> Element:
     """What the lines of a budget's plot are, and their unit."""
-    entries = [("used", "GPU-hours used"), ("ahead", "forecast")]
+    entries = [("used", f"{view.unit} used"), ("ahead", "forecast")]
     if view.quota is not None:
         entries.append(("limit", "quota"))
     return h("ul", *(h("li", h("span", class_=f"swatch {each}"), text) for each, text in entries), class_="legend")

@@ -279,5 +279,29 @@ def test_a_saved_snapshot_keeps_no_credentials_in_the_urls_of_machines():
     assert b"planted" not in saved
     (loaded,) = load_snapshot(saved).classes
     (kept,) = loaded.spec.providers[0].machines
-    assert kept.scale_up_endpoint == "https://power.lan:8443/m1/on"
-    assert kept.scale_down_endpoint == "https://power.lan/m1/off"
+    assert kept.scale_up_endpoint == "https://power.lan:8443"
+    assert kept.scale_down_endpoint == "https://power.lan"
+
+
+def test_a_saved_snapshot_keeps_no_secret_path_and_no_copy_of_what_was_applied():
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": '{"token": "planted-secret"}', "note": "kept"}
+    machine = Machine(name="m1", gpu_count=1, scale_up_endpoint="https://power.lan/hooks/planted-secret")
+    entry = ProviderEntry(name="webhook", endpoint="https://me:planted-secret@api.lan/v1?planted", machines=(machine,))
+    owned = GPUNodeClass(
+        metadata=ObjectMeta(name="owned", annotations=applied), spec=GPUNodeClassSpec(providers=(entry,))
+    )
+    full = a_full_snapshot()
+    provisioner = full.provisioners[0]
+    provider = replace(provisioner.spec.provider, endpoint="https://planted-secret@market/v1")
+    sized = NodeProvisioner(
+        metadata=replace(provisioner.metadata, annotations=applied), spec=replace(provisioner.spec, provider=provider)
+    )
+    of_team = replace(full.pools[0], metadata=replace(full.pools[0].metadata, annotations=applied))
+
+    saved = save_snapshot(Snapshot(now=NOW, classes=(owned,), pools=(of_team,), provisioners=(sized,)))
+
+    assert b"planted" not in saved
+    loaded = load_snapshot(saved)
+    assert loaded.classes[0].metadata.annotations == loaded.pools[0].metadata.annotations == {"note": "kept"}
+    assert loaded.classes[0].spec.providers[0].endpoint == "https://api.lan/v1"
+    assert loaded.provisioners[0].spec.provider.endpoint == "https://market/v1"

@@ -13,7 +13,11 @@ from forebay.reconcile.decisions import PodEvent
 from forebay.reporting.observation import Standby
 from forebay.web.access import for_this_machine
 from forebay.web.dashboard import Dashboard
+from forebay.web.markup import render
+from forebay.web.money_pages import budget_cards
 from forebay.web.views import PAGES
+from tests.unit.budgets.factories import at
+from tests.unit.reporting.budget_objects import used
 from tests.unit.reporting.objects import node, pod, record
 from tests.unit.reporting.test_provisioner_views import FINE
 from tests.unit.web.observations import HOSTILE, observed
@@ -238,3 +242,10 @@ async def test_on_loopback_only_a_loopback_name_is_answered(host, status):
     response = await handler(Request(method="GET", url="http://127.0.0.1/", headers=Headers({"Host": host})))
 
     assert response.status == status
+
+
+def test_a_budget_of_cores_is_shown_in_core_hours():
+    shown = render(budget_cards([msgspec.structs.replace(used((-3, -1)), resource="cpu")], at(0)), str)
+
+    assert "core-h" in shown
+    assert "GPU-h" not in shown

@@ -60,7 +60,6 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
 
 
 def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
-    from forebay.budgets.usage import unit_of
     from forebay.cli.budgets.plot import plot, sparkline
 
     if not found:
@@ -83,7 +82,7 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
         [
             (
                 f"{each.namespace}/{each.name}",
-                f"{_hours(each.consumed)} {unit_of(each.resource)}",
+                f"{_hours(each.consumed)} {each.unit}",
                 _hours(each.quota),
                 _hours(each.remaining),
                 _dollars(each.consumed_usd, each.quota_usd),
