@@ -67,6 +67,36 @@ def test_no_other_node_is_deleted(of, its_node):
     assert not isinstance(next_step(facts(of, node=its_node), LATER), DeleteNode)
 
 
+def second_machine(asked=LATER + minutes(30), present=(), **fields):
+    """Of a launch on which the provider acted twice: it joined under the name of the first, and both are gone."""
+    gone = record(S.GONE, provider_id="cloud://west/i-1")
+    copy = node(**{"ready": False, "provider_id": "cloud://west/i-2", **fields})
+    return facts(gone, stranger=copy, listing=listed(*present, asked=asked))
+
+
+def test_the_node_of_a_second_machine_of_the_same_launch_is_deleted_when_no_listing_shows_it():
+    step = next_step(second_machine(), LATER + minutes(30))
+    assert isinstance(step, DeleteNode)
+    assert step.node.provider_id == "cloud://west/i-2"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"asked": NOW},
+        {"present": (instance("i-2", provider_id="cloud://west/i-2"),)},
+        {"present": (instance("i-3"),)},
+        {"ready": True},
+        {"deleted": NOW},
+        {"provider_id": "cloud://east/i-2"},
+        {"provider_id": "metal://i-2"},
+    ],
+    ids=["listed before", "listed", "another of the launch is", "Ready", "being deleted", "elsewhere", "not theirs"],
+)
+def test_it_stays_while_it_may_be_there_or_somebody_elses(fields):
+    assert not isinstance(next_step(second_machine(**fields), LATER + minutes(30)), DeleteNode)
+
+
 def test_the_node_of_something_that_was_found_goes_by_its_provider_id():
     found = record(S.GONE, spec=rented_spec(node=None), provider_id="cloud://i-1")
     assert isinstance(next_step(facts(found, node=node(ready=False, provider_id="cloud://i-1")), LATER), DeleteNode)
