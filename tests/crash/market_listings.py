@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from forebay.lifecycle.orphans import ORPHAN_AFTER
 from forebay.simulate.market_responses import MarketCall
 
 #: Seconds until a second listing shows that an instance has vanished, or until another process leads and lists.
@@ -20,9 +21,12 @@ def unseen_seconds(market, rented):
     )
 
 
-def never_shown(market, rented):
-    """Whether no listing could show the instance before it vanished."""
-    return not any(rented.line.created < at < rented.line.ended for at in _shown(market))
+def too_short_lived(market, rented):
+    """Whether the instance vanished before it could get a record: where no answer told of it, two listings must show
+    it, a minute apart.
+    """
+    shown = [at for at in _shown(market) if rented.line.created < at < rented.line.ended]
+    return not shown or shown[-1] - shown[0] < ORPHAN_AFTER
 
 
 def _shown(market):

@@ -17,7 +17,7 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.simulate.market_goods import Sku
 from tests.contract.tailnets.server import TailscaleServer
-from tests.crash.market_listings import never_shown, unseen_seconds
+from tests.crash.market_listings import too_short_lived, unseen_seconds
 from tests.crash.mortal import Ledger, Life
 from tests.crash.rest import WorldOutcome, run_world
 from tests.crash.worlds import Work
@@ -227,8 +227,8 @@ class MarketOutcome(WorldOutcome):
     def _miscounted(self, what, ours):
         """To the cent; but of instances whose end the market does not tell, only listings can show it.
 
-        Of one that vanished before any listing showed it, and of which the market told in no answer either, nobody can
-        know that it was there.
+        One that the market told of in no answer gets a record when listings have shown it for a minute: what vanished
+        sooner is in no ledger.
         """
         theirs = self.cloud.bill()
         told = {(each.get("status") or {}).get("instanceID") for each in self.cloud.records.values()}
@@ -236,7 +236,7 @@ class MarketOutcome(WorldOutcome):
         for place in self.cloud.markets.values():
             for each in (each for each in place.instances.values() if each.traceless):
                 unseen += Fraction(each.line.tariff.hourly_price) * Fraction(unseen_seconds(place, each)) / 3600
-                if each.id not in told and never_shown(place, each):
+                if each.id not in told and too_short_lived(place, each):
                     theirs -= each.line.dollars(clock.now())
         hourly = sum((Fraction(each.line.tariff.hourly_price) for each in self.rented), Fraction(0))
         unseen += hourly / 3600 * self.scenario.seen_late

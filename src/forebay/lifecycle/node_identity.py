@@ -44,6 +44,18 @@ def is_stranger(record: GPUInstance, node: Node) -> bool:
     return node.provider_id != expected
 
 
+def may_be_copy(record: GPUInstance, node: Node) -> bool:
+    """True where another machine of the same provider and place has joined under the name planned for the record."""
+    expected = record.status.provider_id if record.status is not None else None
+    if expected is None or node.provider_id is None or record.spec.node is None or not is_stranger(record, node):
+        return False
+    return record.spec.node.name == node.name and _place(node.provider_id) == _place(expected)
+
+
+def _place(provider_id: str) -> str:
+    return provider_id.rpartition("/")[0]
+
+
 def goes_with(record: GPUInstance, node: Node) -> bool:
     """True where the Node object is to be deleted with the machine of the record, which is proven gone.
 

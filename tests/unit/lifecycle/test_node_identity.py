@@ -25,6 +25,7 @@ from tests.unit.lifecycle.builders import (
 
 KEY = SourceKey("cheap", "simulated")
 LATER = NOW + minutes(1)
+MUCH_LATER = NOW + minutes(30)
 
 
 def of_cluster(*nodes, of, pods=()):
@@ -65,6 +66,36 @@ def test_the_node_of_a_machine_that_is_gone_is_deleted_with_it():
 )
 def test_no_other_node_is_deleted(of, its_node):
     assert not isinstance(next_step(facts(of, node=its_node), LATER), DeleteNode)
+
+
+def second_machine(asked=MUCH_LATER, present=(), **fields):
+    """Of a launch on which the provider acted twice: it joined under the name of the first, and both are gone."""
+    gone = record(S.GONE, provider_id="cloud://west/i-1")
+    copy = node(**{"ready": False, "provider_id": "cloud://west/i-2", **fields})
+    return facts(gone, stranger=copy, listing=listed(*present, asked=asked))
+
+
+def test_the_node_of_a_second_machine_of_the_same_launch_is_deleted_when_no_listing_shows_it():
+    step = next_step(second_machine(), MUCH_LATER)
+    assert isinstance(step, DeleteNode)
+    assert step.node.provider_id == "cloud://west/i-2"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"asked": NOW},
+        {"present": (instance("i-2", provider_id="cloud://west/i-2"),)},
+        {"present": (instance("i-3"),)},
+        {"ready": True},
+        {"deleted": NOW},
+        {"provider_id": "cloud://east/i-2"},
+        {"provider_id": "metal://i-2"},
+    ],
+    ids=["listed before", "listed", "another of the launch is", "Ready", "being deleted", "elsewhere", "not theirs"],
+)
+def test_it_stays_while_it_may_be_there_or_somebody_elses(fields):
+    assert not isinstance(next_step(second_machine(**fields), MUCH_LATER), DeleteNode)
 
 
 def test_the_node_of_something_that_was_found_goes_by_its_provider_id():
