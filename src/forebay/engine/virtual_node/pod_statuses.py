@@ -122,7 +122,7 @@ class RemotePods:
             if whole.uid != pod.uid:
                 raise Conflict(f"pod {pod.name} is another one by now", status=409)
             images = {each["name"]: each.get("image", "") for each in whole.spec.get("containers", ())}
-            known = self._known[pod.uid] = _Known(images, _bound(whole) or pod.created)
+            known = self._known[pod.uid] = _Known(images, bound_at(whole) or pod.created)
         return known
 
     async def _remove(self, pod: Pod) -> None:
@@ -142,7 +142,8 @@ def price_of(record: GPUInstance, instance_id: str | None) -> str | int | None:
     return status.hourly_price or record.spec.hourly_price
 
 
-def _bound(pod: WholePod) -> datetime | None:
+def bound_at(pod: WholePod) -> datetime | None:
+    """When the scheduler, or Forebay, bound the pod, as its condition says; None where it does not say."""
     for each in pod.status.get("conditions", ()):
         if each.get("type") == "PodScheduled" and each.get("status") == "True" and each.get("lastTransitionTime"):
             return datetime.fromisoformat(each["lastTransitionTime"])
