@@ -174,7 +174,7 @@ def _told(snapshot: Snapshot, each: ScaleDown, truth: Truth, reason: Reason, sen
     # Why nothing can be launched is told once: the sentence counts minutes.
     if each.reason is Reason.RECLAIMED or (same and reason is Reason.REPLACEMENT_UNAVAILABLE):
         return None
-    if same and before is not None and before.message == sentence:
+    if before is not None and (before.status, before.reason, before.message) == (truth, reason, sentence):
         return None
     return _condition(snapshot, each.record, truth, reason, sentence)
 

@@ -18,6 +18,8 @@ REFUSED_FOR: Final = timedelta(seconds=10)
 #: Time after which the replacement of an evicted pod is evicted; doubled with each replacement, up to the longest.
 _FIRST_BACKOFF: Final = timedelta(seconds=10)
 _LONGEST_BACKOFF: Final = timedelta(minutes=5)
+#: So many doublings exceed the longest; an unlimited number would overflow.
+_MOST_DOUBLINGS: Final = 10
 #: Time without an eviction after which an owner begins anew.
 _FORGET_OWNER: Final = timedelta(minutes=30)
 #: Time within which the watch shows the effect of an action; later, the action counts as undone.
@@ -85,7 +87,9 @@ class PendingEnforcement:
         """
         self._evicted = {uid: each for uid, each in self._evicted.items() if now < each.at + _FORGET_OWNER}
         return {
-            uid: EvictionBackoff(first, at + min(_FIRST_BACKOFF * 2 ** min(replacements, 10), _LONGEST_BACKOFF))
+            uid: EvictionBackoff(
+                first, at + min(_FIRST_BACKOFF * 2 ** min(replacements, _MOST_DOUBLINGS), _LONGEST_BACKOFF)
+            )
             for uid, (first, at, replacements) in self._evicted.items()
         }
 

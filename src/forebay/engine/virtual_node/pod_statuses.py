@@ -126,7 +126,7 @@ class RemotePods:
             containers = whole.spec.get("containers", ())
             images = {each["name"]: each.get("image", "") for each in containers}
             has_command = any(each.get("command") for each in containers)
-            known = self._known[pod.uid] = _Known(images, _bound(whole) or pod.created, has_command)
+            known = self._known[pod.uid] = _Known(images, bound_at(whole) or pod.created, has_command)
         return known
 
     async def _remove(self, pod: Pod) -> None:
@@ -146,7 +146,8 @@ def price_of(record: GPUInstance, instance_id: str | None) -> str | int | None:
     return status.hourly_price or record.spec.hourly_price
 
 
-def _bound(pod: WholePod) -> datetime | None:
+def bound_at(pod: WholePod) -> datetime | None:
+    """When the scheduler, or Forebay, bound the pod, as its condition says; None where it does not say."""
     for each in pod.status.get("conditions", ()):
         if each.get("type") == "PodScheduled" and each.get("status") == "True" and each.get("lastTransitionTime"):
             return datetime.fromisoformat(each["lastTransitionTime"])

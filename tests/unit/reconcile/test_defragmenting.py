@@ -1,0 +1,100 @@
+"""Pods of a node of a group move to others where that saves a node: which nodes stay, and in which steps."""
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import InstanceState, Transition
+from forebay.api.names import MAINTENANCE_ANNOTATION
+from forebay.lifecycle.steps import WriteStatus
+from forebay.model.pod_disruption_budgets import PodDisruptionBudget
+from forebay.model.reasons import Reason
+from forebay.model.requirements import LabelSelector
+from forebay.model.workloads import Owner
+from forebay.reconcile.decisions import SyncNode
+from forebay.reconcile.defragmenting import CHECK_INTERVAL
+from forebay.reconcile.snapshot import Memory
+from tests.unit.demand.builders import NOW, ago, node, running
+from tests.unit.reconcile.test_group_growth import member
+from tests.unit.reconcile.test_group_sizing import Groups
+
+S = InstanceState
+WEB = Owner("ReplicaSet", "web", "uid-web")
+
+
+def service(at, name=None, gpus=1, **fields):
+    return running(name or f"web-{at}", at, gpus, **{"owner": WEB, **fields})
+
+
+class Halves(Groups):
+    """Two members, each with a pod that would fit on the other one."""
+
+    def __init__(self, *more, x=None, y=None, pods=None, nodes=None, **spec):
+        there = {"x": (service("x"),), "y": (service("y", gpus=2),), **(pods or {})}
+        members = (x or member("x"), y or member("y"), *more)
+        rules = {"defragment": True, "max_gpu_utilization_percent": 100, **spec}
+        super().__init__(*members, nodes=nodes, pods=there, **rules)
+        self.snapshot = replace(self.snapshot, memory=Memory())
+
+    def steps(self):
+        found = self.decided().decisions
+        drained = [each.record.metadata.name for each in found if isinstance(each, WriteStatus)]
+        avoided = [each.node.name for each in found if isinstance(each, SyncNode) and each.taints]
+        return drained, avoided
+
+
+def test_the_node_with_fewer_gpus_in_use_is_freed():
+    halves = Halves()
+    assert halves.steps() == (["x"], [])
+    (step,) = [each for each in halves.decided().decisions if isinstance(each, WriteStatus)]
+    assert step.reason is Reason.UNDERUTILIZED
+    assert step.sentence == (
+        "NodeProvisioner gpus is defragmented: default/web-x fits on y. Draining and deleting node x."
+    )
+    assert halves.drained(with_step={"x"}) == []
+    assert halves.decided().requeue_at == NOW + CHECK_INTERVAL
+
+
+def test_nothing_moves_where_nobody_asked_for_it_or_it_was_looked_at_a_moment_ago():
+    assert Halves(defragment=False).steps() == ([], [])
+    looked = Halves()
+    looked.snapshot = replace(looked.snapshot, memory=Memory(defragmented=NOW))
+    assert looked.steps() == ([], [])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pods": {"x": (service("x", owner=None),)}},
+        {"pods": {"x": (service("x", owner=Owner("Job", "j", "u")),)}},
+        {"pods": {"x": (service("x", deleted=NOW),)}},
+        {"nodes": [node("x", ready=False), node("y")]},
+        {"nodes": [replace(node("x"), annotations={MAINTENANCE_ANNOTATION: ""}), node("y")]},
+        {"x": member("x", transitions=(Transition(state=S.DRAINING, at=ago(minutes=50), reason="Underutilized"),))},
+        {"pods": {"x": (service("x", gpus=8),)}},
+    ],
+    ids=["no controller", "a Job", "leaving", "NotReady", "held", "tried before", "too large"],
+)
+def test_a_node_whose_pods_cannot_move_stays(fields):
+    assert "x" not in Halves(**fields).steps()[0]
+
+
+def test_a_disruption_budget_keeps_its_pods_where_they_are():
+    budget = PodDisruptionBudget(
+        namespace="default", name="web", uid="u", resource_version=1, selector=LabelSelector({"app": "web"}), allowed=0
+    )
+    halves = Halves(pods={"x": (service("x", labels={"app": "web"}),), "y": (service("y", labels={"app": "web"}),)})
+    assert halves.steps()[0] == ["x"]
+    halves.snapshot = replace(halves.snapshot, pod_disruption_budgets=(budget,))
+    assert halves.steps()[0] == []
+
+
+@pytest.mark.parametrize("state", [S.LAUNCHED, S.TERMINATING])
+def test_nothing_moves_while_a_member_comes_or_goes(state):
+    assert Halves(member("z", state)).steps()[0] == []
+
+
+def test_one_node_is_freed_at_a_time():
+    moving = member(
+        "z", S.DRAINING, transitions=(Transition(state=S.DRAINING, at=ago(minutes=1), reason="Underutilized"),)
+    )
+    assert Halves(moving, pods={"z": (service("z"),)}).steps() == ([], [])
