@@ -97,7 +97,7 @@ def _with_sighting(ctx: RuleContext, result: RuleResult) -> RuleResult:
     """The step with the sighting noted that a listing gives; where there is no step, only if the bill depends on it."""
     seen = presence_of(ctx.facts)
     if isinstance(result, WriteStatus | Terminate):
-        noted = with_sighting(result.status, seen)
+        noted = with_sighting(result.status, seen, ctx.now)
         return result if noted is result.status else replace(result, status=noted)
     if ctx.record.state is not InstanceState.TERMINATING or not (result is None or isinstance(result, Wait)):
         return result
@@ -107,7 +107,7 @@ def _with_sighting(ctx: RuleContext, result: RuleResult) -> RuleResult:
     if not (matters or ctx.capabilities.billed_until_accepted):
         return result
     sentence = f"{describe(ctx.record)} is still listed."
-    return ctx.write(with_sighting(status, seen), Reason.TERMINATION_STARTED, sentence) or result
+    return ctx.write(with_sighting(status, seen, ctx.now), Reason.TERMINATION_STARTED, sentence) or result
 
 
 def _unconfigured(facts: Facts) -> WriteStatus | None:

@@ -146,14 +146,15 @@ def has_registered(status: GPUInstanceStatus) -> bool:
     return any(each.state in _REGISTERED for each in status.transitions)
 
 
-def with_sighting(status: GPUInstanceStatus, seen: Presence) -> GPUInstanceStatus:
+def with_sighting(status: GPUInstanceStatus, seen: Presence, now: datetime) -> GPUInstanceStatus:
     """The status with the listing noted that showed the instance, where none was, or none since it was to be gone; and
-    with the end of its bill, where the provider tells that it costs nothing any more.
+    with the end of its bill, where the provider tells that it costs nothing any more: it may have ended after the
+    listing was requested, but before now.
     """
     if not seen.present or seen.asked is None or status.instance_id is None or status.state is InstanceState.GONE:
         return status
     if (status.billed_until is None) is not any(each.billed for each in seen.instances):
-        until = whole_seconds(seen.asked) if status.billed_until is None else None
+        until = whole_seconds(now) if status.billed_until is None else None
         status = replace(status, billed_until=until)
     accepted = status.termination_accepted_at
     if accepted is not None and seen.asked < accepted + _ROUNDING:

@@ -161,7 +161,8 @@ def test_a_power_off_that_is_answered_with_gone_is_believed_from_the_first_secon
     """The name of an owned machine is configured: its endpoint knows it however new the record is."""
     gone = Failure(kind=FailureKind.GONE, sentence="no such machine.")
     assert termination_failed(record(S.TERMINATING, owned=True), gone, NOW, RENTED).termination_accepted_at == NOW
-    assert termination_failed(record(S.TERMINATING), gone, NOW, RENTED).termination_accepted_at is None
+    rented = record(S.TERMINATING, because=R.LAUNCH_TIMEOUT)
+    assert termination_failed(rented, gone, NOW, RENTED).termination_accepted_at is None
     assert termination_failed(record(S.TERMINATING), gone, NOW).termination_accepted_at == NOW
 
 

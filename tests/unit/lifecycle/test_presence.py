@@ -37,6 +37,11 @@ from tests.unit.lifecycle.builders import (
 MEMBER = rented_spec(node_class_name=None, provisioner_ref=ProvisionerRef(name="gpus", group="near"))
 
 
+def sighted(status, listing, late=0):
+    """Looked at so many seconds after the listing was requested."""
+    return with_sighting(status, listing, (listing.asked or NOW) + seconds(late))
+
+
 def seen(*instances, asked=NOW):
     return Presence(asked, instances)
 
@@ -103,24 +108,31 @@ def test_a_sighting_ends_the_count_unless_its_listing_is_older_than_the_absence(
 
 def test_absence_of_one_that_was_listed_counts_from_then_on():
     status = record(S.READY).status
-    assert counted_from(status, NOW) == NOW
-    assert counted_from(replace(status, listed_at=NOW - minutes(1)), NOW) == NOW - minutes(1)
-    assert counted_from(replace(status, listed_at=NOW + minutes(1)), NOW) == NOW
+    assert counted_from(status, NOW, None) == NOW
+    assert counted_from(replace(status, listed_at=NOW - minutes(1)), NOW, None) == NOW - minutes(1)
+    assert counted_from(replace(status, listed_at=NOW + minutes(1)), NOW, None) == NOW
+
+
+def test_absence_of_one_whose_node_registered_counts_from_when_it_may_have_ended():
+    stopped = NOW - minutes(1)
+    assert counted_from(record(S.READY).status, NOW, stopped) == stopped
+    assert counted_from(record(S.READY).status, NOW, NOW + minutes(1)) == NOW
+    assert counted_from(record(S.LAUNCHED).status, NOW, stopped) == NOW, "its listing may only lag"
 
 
 def test_the_first_sighting_is_noted_and_the_first_after_an_accepted_termination():
     ready, going = record(S.READY).status, record(S.TERMINATING).status
 
-    assert with_sighting(ready, seen(instance(), asked=NOW + seconds(2.5))).listed_at == NOW + seconds(2)
+    assert sighted(ready, seen(instance(), asked=NOW + seconds(2.5))).listed_at == NOW + seconds(2)
     known = replace(ready, listed_at=NOW)
-    assert with_sighting(known, seen(instance(), asked=NOW + minutes(1))) is known
+    assert sighted(known, seen(instance(), asked=NOW + minutes(1))) is known
     accepted = replace(going, listed_at=NOW, termination_accepted_at=NOW + seconds(5))
-    assert with_sighting(accepted, seen(instance(), asked=NOW + seconds(5.9))) is accepted, "may be from before it"
-    later = with_sighting(accepted, seen(instance(), asked=NOW + seconds(6)))
+    assert sighted(accepted, seen(instance(), asked=NOW + seconds(5.9))) is accepted, "may be from before it"
+    later = sighted(accepted, seen(instance(), asked=NOW + seconds(6)))
     assert later.listed_at == NOW + seconds(6)
-    assert with_sighting(later, seen(instance(), asked=NOW + seconds(60))) is later
+    assert sighted(later, seen(instance(), asked=NOW + seconds(60))) is later
     same = replace(accepted, listed_at=NOW + seconds(5))
-    assert with_sighting(same, seen(instance(), asked=NOW + seconds(8))).listed_at == NOW + seconds(8)
+    assert sighted(same, seen(instance(), asked=NOW + seconds(8))).listed_at == NOW + seconds(8)
 
 
 def test_nothing_is_noted_about_what_is_not_there_or_gone():
@@ -129,18 +141,20 @@ def test_nothing_is_noted_about_what_is_not_there_or_gone():
         (record(S.GONE).status, (instance(),)),
         (record(S.LAUNCHING).status, (instance(),)),
     ]:
-        assert with_sighting(status, seen(*there)) is status
-    assert with_sighting(record(S.READY).status, Presence(None)).listed_at is None
+        assert sighted(status, seen(*there)) is status
+    assert sighted(record(S.READY).status, Presence(None)).listed_at is None
 
 
 def test_a_bill_that_the_provider_ends_and_takes_up_again_is_followed():
     ready, paused = record(S.READY, listed_at=NOW).status, instance(billed=False)
 
-    ended = with_sighting(ready, seen(paused, asked=NOW + minutes(3)))
+    ended = sighted(ready, seen(paused, asked=NOW + minutes(3)))
     assert ended.billed_until == NOW + minutes(3)
-    assert with_sighting(ended, seen(paused, asked=NOW + minutes(4))) is ended
-    assert with_sighting(ended, seen(instance(), asked=NOW + minutes(5))).billed_until is None
-    assert with_sighting(ready, seen(paused, instance("i-2"))) is ready, "one of them costs money"
+    assert sighted(ended, seen(paused, asked=NOW + minutes(4))) is ended
+    slow = sighted(ready, seen(paused, asked=NOW + minutes(3)), late=2.5)
+    assert slow.billed_until == NOW + minutes(3) + seconds(2), "it may have ended after the listing was requested"
+    assert sighted(ended, seen(instance(), asked=NOW + minutes(5))).billed_until is None
+    assert sighted(ready, seen(paused, instance("i-2"))) is ready, "one of them costs money"
 
 
 LATE = NOW + minutes(10)

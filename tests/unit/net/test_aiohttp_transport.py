@@ -81,12 +81,11 @@ async def test_a_silent_connection_is_asked_for_signs_of_life():
         await talk.hear()
         await talk.say(OK)
 
-    async with scripted(script) as server, transport() as wire:
-        async with await wire.request(at(server)):
-            (connection,) = wire._connections.values()
-            used = connection.get_extra_info("socket")
-            assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+    async with scripted(script) as server, transport() as wire, await wire.request(at(server)):
+        (connection,) = wire._connections.values()
+        used = connection.get_extra_info("socket")
+        assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
 
 
 async def test_a_redirect_a_cookie_and_a_compressed_body_are_left_to_the_caller():

@@ -152,7 +152,7 @@ def _is_followed(record: GPUInstance, known: ReportedExit | None) -> bool:
     if record.state not in _FOLLOWED or (known is not None and known.exit_code is not None):
         return False
     # The provider says itself how it ended, or the log was read to its end.
-    told = known is not None and known.whole or (record.status is not None and record.status.exit_code is not None)
+    told = (known is not None and known.whole) or (record.status is not None and record.status.exit_code is not None)
     return record.state is not InstanceState.FINISHED or not told
 
 
