@@ -129,7 +129,7 @@ async def test_of_many_logs_that_are_closed_at_once_those_of_idle_containers_are
             await until(lambda: far.runpod.log_streams >= 60, 3600)
             await asyncio.sleep(120)
             far.runpod.close_logs()
-            far.runpod.exits(sorted(far.runpod.instances)[-1], 0)
+            far.runpod.exits(max(far.runpod.instances), 0)
             await until(lambda: far.the_job("train")["status"].get("succeeded") == 1, 20)
 
 
@@ -145,7 +145,7 @@ async def test_listings_that_leave_containers_out_for_a_while_lose_none_of_them(
             await asyncio.sleep(120)
             assert [each["status"]["phase"] for each in far.pods("train")] == ["Running"] * 6
             # One that has ended meanwhile is known by its log.
-            first = sorted(far.runpod.instances)[0]
+            first = min(far.runpod.instances)
             far.runpod.exits(first, 0)
             await until(lambda: far.the_job("train")["status"].get("succeeded") == 1)
             far.runpod.unlisted.clear()

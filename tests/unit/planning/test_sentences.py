@@ -135,8 +135,10 @@ def test_of_what_is_not_available_the_cheapest_is_told_and_how_many_others_there
 def test_without_any_offer_that_fits_providers_that_have_not_answered_come_first():
     assert why_left(pods(1), [], unknown=["aws: away", "gcp: away"]) == (
         Reason.PROVIDER_UNAVAILABLE,
-        "No known offer fits the pod, and some providers have not answered (aws: away; gcp: away): Forebay keeps "
-        "asking them.",
+        (
+            "No known offer fits the pod, and some providers have not answered (aws: away; gcp: away): Forebay keeps "
+            "asking them."
+        ),
     )
     assert why_left(pods(1), [])[0] is Reason.NO_CAPACITY_CONFIGURED
 
@@ -149,7 +151,10 @@ def test_without_any_offer_that_fits_providers_that_have_not_answered_come_first
         (shape(8, cpu="48"), "No single offer has everything the pod requests: request less of something, or allow"),
         (
             shape(1, node_selector={"team": "x"}),
-            "Change the pod's node selector, affinity or tolerations, or the labels, taints and requirements of a pool.",
+            (
+                "Change the pod's node selector, affinity or tolerations, or the labels, taints and requirements of a "
+                "pool."
+            ),
         ),
         (shape(1, node_selector={"forebay.dev/gpu-type": "H1000"}), 'selects "H1000", which is not a known GPU model'),
         (
