@@ -27,3 +27,8 @@ async def test_the_operator_of_a_benchmark_leads(own_rig, monkeypatch):
 
             await until(leads, "the operator of the benchmark leads")
     await client.close()
+
+
+def test_what_is_measured_of_remote_pods_over_sockets_can_be_imported(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    assert callable(importlib.import_module("offload_live").live)

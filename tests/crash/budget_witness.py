@@ -259,7 +259,9 @@ class Auditor:
     def _budget_changed(self, change):
         status = change.new.get("status") or {}
         limit = self._limits[change.new["metadata"]["name"]]
-        if "consumedGpuHours" not in status:
+        before = {} if change.old is None else change.old.get("status") or {}
+        # What is said is judged when it is said: a pod may have ended before another field is written.
+        if status.get("consumedGpuHours") in {None, before.get("consumedGpuHours")}:
             return
         shown, used = gpu_seconds(status["consumedGpuHours"]), self.used(limit)
         uncertain = any(pod.end_unreported for pod in self.of(limit)) or self.scenario.plan is not None

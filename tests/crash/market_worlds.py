@@ -17,6 +17,7 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.simulate.market_goods import Sku
 from tests.contract.tailnets.server import TailscaleServer
+from tests.crash.market_listings import never_shown, unseen_seconds
 from tests.crash.mortal import Ledger, Life
 from tests.crash.rest import WorldOutcome, run_world
 from tests.crash.worlds import Work
@@ -30,8 +31,6 @@ _LOOK = 5.0
 #: Longer than the least that is billed.
 _AFTERWARDS = 130.0
 _RESTART = 2.0
-#: Seconds until a second listing shows that an instance has vanished, or until another process leads and lists.
-_UNSEEN = 40
 
 #: Every machine gets a bootstrap token of its own.
 JOINS = {"cloudInit": {"template": "#cloud-config\n# join as {{.NodeName}} with {{.BootstrapToken}}\n"}}
@@ -226,10 +225,19 @@ class MarketOutcome(WorldOutcome):
                     yield f"run twice: {before.id} and {after.id} for pod {pod}"
 
     def _miscounted(self, what, ours):
-        """To the cent; but of instances whose end the market does not tell, only listings can show it."""
+        """To the cent; but of instances whose end the market does not tell, only listings can show it.
+
+        Of one that vanished before any listing showed it, and of which the market told in no answer either, nobody can
+        know that it was there.
+        """
         theirs = self.cloud.bill()
-        untold = [each for each in self.rented if each.traceless]
-        unseen = sum((Fraction(each.line.tariff.hourly_price) for each in untold), Fraction(0)) / 3600 * _UNSEEN
+        told = {(each.get("status") or {}).get("instanceID") for each in self.cloud.records.values()}
+        unseen = Fraction(0)
+        for place in self.cloud.markets.values():
+            for each in (each for each in place.instances.values() if each.traceless):
+                unseen += Fraction(each.line.tariff.hourly_price) * Fraction(unseen_seconds(place, each)) / 3600
+                if each.id not in told and never_shown(place, each):
+                    theirs -= each.line.dollars(clock.now())
         hourly = sum((Fraction(each.line.tariff.hourly_price) for each in self.rented), Fraction(0))
         unseen += hourly / 3600 * self.scenario.seen_late
         if not theirs <= ours <= theirs + unseen * (1 + len(self.ledger.died)):

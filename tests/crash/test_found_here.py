@@ -1,9 +1,16 @@
 """Worlds that once went wrong."""
 
 from forebay.net.transport import Request
+from forebay.simulate import market_faults as faults
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot
+from tests.crash import budget_worlds
+from tests.crash.market_scripts import refuse, vanish
+from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Late, Moment
+from tests.crash.people import Deed, Event
+from tests.crash.test_random_markets import CONTAINERS, MACHINES
 from tests.crash.worlds import Scenario, Weather, Work, happens
 
 
@@ -46,3 +53,53 @@ def test_a_start_that_arrives_after_the_end_is_ended_too():
     outcome = happens(scenario)
     assert outcome.found == ()
     assert any(call.machine == "a" and call.asked is PowerCall.ON and call.acted for call in outcome.world.power.calls)
+
+
+def test_a_machine_that_is_tried_again_is_not_at_rest_between_two_launches():
+    """No machine can take the pod, which only the second launch shows: during the first, somebody else used it."""
+    scenario = Scenario(
+        machines=(Powered(name="m0", gpus=2, boot=5, shutdown=2, failed_gpus=1),),
+        work=(Work("p0", 2, runs=5),),
+        events=(Event(Deed.OTHER_WORK, "m0", at=0, lasts=300),),
+        jobs=True,
+        seed=0,
+    )
+    assert happens(scenario).found == ()
+
+
+def test_usage_is_judged_when_the_budget_says_it():
+    """A pod is evicted while it waits for its next try: it was last seen running, and had ended before."""
+    scenario = budget_worlds.Scenario(
+        budgets=(budget_worlds.Limit(name="b0", seconds=90),),
+        work=(budget_worlds.Work(name="w0", gpus=4, runs=2, exits="1,1,1,0"),),
+        policies=False,
+        seed=0,
+    )
+    assert budget_worlds.happens(scenario).found == ()
+
+
+def scripted(call, *what):
+    return lambda cloud: [each.script(call, *what) for each in cloud.markets.values()]
+
+
+def test_a_machine_that_vanishes_while_nothing_is_listed_is_billed_until_listings_show_it():
+    scenario = MarketScenario(
+        skus=MACHINES,
+        work=(Work("w0", 1, runs=5),),
+        script=scripted(MarketCall.LIST, None, faults.server_error(500)),
+        later=((5.0, vanish), (5.0, refuse)),
+        seed=0,
+    )
+    assert rents(scenario).found == ()
+
+
+def test_nobody_can_bill_a_second_container_that_no_listing_showed():
+    scenario = MarketScenario(
+        skus={"alpha": CONTAINERS},
+        remote=(Work("r0", 1, runs=5),),
+        script=scripted(MarketCall.LAUNCH, faults.rents_twice()),
+        later=((5.0, vanish),),
+        rents_twice=True,
+        seed=0,
+    )
+    assert rents(scenario).found == ()

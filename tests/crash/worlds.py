@@ -132,13 +132,14 @@ async def _happens(scenario, deaths):
         people = asyncio.create_task(_all_deeds(scenario, world, crowd))
         try:
             loop = asyncio.get_running_loop()
-            while not (outcome.over or (people.done() and outcome.at_rest())):  # noqa: ASYNC110 (virtual time)
+            while outcome.quiet_at is None and not outcome.over:
                 await asyncio.sleep(_LOOK)
-            if outcome.at_rest():
-                calls = sum(outcome.witness.starts.values())
-                await asyncio.sleep(_AFTERWARDS)
-                if outcome.at_rest() and sum(outcome.witness.starts.values()) == calls:
-                    outcome.quiet_at = loop.time() - _AFTERWARDS
+                if people.done() and outcome.at_rest():
+                    # Between two launches, nothing is on either: it is a rest when it lasts.
+                    calls = sum(outcome.witness.starts.values())
+                    await asyncio.sleep(_AFTERWARDS)
+                    if outcome.at_rest() and sum(outcome.witness.starts.values()) == calls:
+                        outcome.quiet_at = loop.time() - _AFTERWARDS
         finally:
             for task in (*keepers, people):
                 task.cancel()

@@ -101,3 +101,25 @@ def test_a_variable_that_no_setting_has_is_told_with_the_nearest_one():
 )
 def test_variables_of_services_and_machines_are_no_mistakes(name):
     assert unknown_variables([name]) == []
+
+
+def test_two_pages_at_one_address_are_named():
+    settings = Settings(web_address=":8080", metrics_bind_address=":8443", log_server_address=":8443")
+    with pytest.raises(SettingsError) as caught:
+        check_settings(settings)
+    assert str(caught.value) == (
+        "--health-server-address and --web-address are both :8080: choose another port for one of them; "
+        "--metrics-bind-address and --log-server-address are both :8443: choose another port for one of them"
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(health_server_address="127.0.0.1:8080", metrics_bind_address="127.0.0.1:8080"),
+        Settings(health_server_address="127.0.0.1:0", web_address="127.0.0.1:0", metrics_bind_address="127.0.0.1:0"),
+        Settings(web_address="127.0.0.1:8443", metrics_bind_address="127.0.0.2:8443"),
+    ],
+)
+def test_plain_metrics_beside_the_probes_any_free_port_and_other_hosts_are_fine(settings):
+    check_settings(settings)

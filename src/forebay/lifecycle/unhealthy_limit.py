@@ -11,7 +11,6 @@ from forebay.model.reasons import Reason
 #: Replacement is paused while more than this many nodes, and more than one in `SHARE`, are unhealthy.
 MANY: Final = 3
 SHARE: Final = 5
-_LEAVING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING)
 
 
 def replacement_paused(records: Iterable[GPUInstance], nodes: Mapping[str, Node]) -> str | None:
@@ -24,7 +23,7 @@ def replacement_paused(records: Iterable[GPUInstance], nodes: Mapping[str, Node]
             node = nodes.get(record.node_name or "")
             if node is None or not node.ready:
                 unhealthy.append(record.metadata.name)
-        elif record.state in _LEAVING and cause(record.status) == Reason.UNHEALTHY:
+        elif cause(record.status) == Reason.UNHEALTHY:  # it is leaving because of that
             counted += 1
             unhealthy.append(record.metadata.name)
     if len(unhealthy) <= MANY or len(unhealthy) * SHARE <= counted:

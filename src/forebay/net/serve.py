@@ -171,7 +171,11 @@ async def _stream(response: Response, incoming: web.BaseRequest) -> web.StreamRe
     outgoing.headers.setdefault("Server", _NAME)
     if "Content-Length" not in response.headers and incoming.version >= (1, 1):
         outgoing.enable_chunked_encoding()
-    await outgoing.prepare(incoming)
+    try:
+        await outgoing.prepare(incoming)
+    except ConnectionResetError:
+        # As below.
+        return outgoing
     queue = _Queue()
     # The generator must be created and closed in the same task.
     reader = asyncio.create_task(queue.fill(response.chunks))

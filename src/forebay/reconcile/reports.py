@@ -254,14 +254,16 @@ def _class_facts(
     name = node_class.metadata.name
     facts = [
         _provider_ready(SourceKey(name, entry.name), entry, snapshot, doubly_claimed, cooling)
+        or _before_the_check(node_class, entry.name)
         for entry in node_class.spec.providers
         if entry.enabled
     ]
     wrong = [fact for fact in facts if fact.status is not Truth.TRUE]
     if wrong:
         sentence = " ".join(fact.sentence for fact in wrong)
-        status = Truth.FALSE if len(wrong) == len(facts) else Truth.TRUE
-        valid = Fact("ProviderValidation", Truth.FALSE, wrong[0].reason, sentence)
+        known = Truth.FALSE if any(fact.status is Truth.FALSE for fact in wrong) else Truth.UNKNOWN
+        status = known if len(wrong) == len(facts) else Truth.TRUE
+        valid = Fact("ProviderValidation", known, wrong[0].reason, sentence)
         return (Fact("Ready", status, wrong[0].reason, sentence), valid, *facts)
     sentence = "All enabled providers are ready."
     return (
@@ -315,7 +317,8 @@ def _provider_ready(
     snapshot: Snapshot,
     doubly_claimed: Mapping[str, str],
     cooling: Mapping[CooldownKey, Cooldown],
-) -> Fact:
+) -> Fact | None:
+    """Whether the provider can be used; None while that is not known, because it was not checked yet."""
     condition = provider_condition(key.provider)
     if (why := snapshot.unusable.get(key)) is not None:
         return Fact(condition, Truth.FALSE, Reason.PROVIDER_NOT_SERVED, why)
@@ -336,10 +339,20 @@ def _provider_ready(
         )
         return Fact(condition, Truth.FALSE, Reason(cooldown.failure.reason), sentence)
     if source.check is None:
-        return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} is ready.")
+        return None
     if not source.check.ok:
         return Fact(condition, Truth.FALSE, Reason.CHECK_FAILED, source.check.sentence)
     return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} is ready. {source.check.sentence}")
+
+
+def _before_the_check(node_class: GPUNodeClass, provider: str) -> Fact:
+    """What was known of the provider before, such as by the last leader: a new one has yet to ask."""
+    condition = provider_condition(provider)
+    known = node_class.status.conditions if node_class.status is not None else ()
+    for each in known:
+        if each.type == condition and each.reason in set(Reason):
+            return Fact(condition, each.status, Reason(each.reason), each.message)
+    return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{provider} is being checked.")
 
 
 def merge_conditions(

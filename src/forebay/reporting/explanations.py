@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.names import BUDGET_GATE, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION
+from forebay.api.names import BUDGET_GATE, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, VIRTUAL_NODE
 from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerStatus
 from forebay.api.parts import Truth
 from forebay.demand.assessment import not_demand
@@ -88,7 +88,7 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
     if wait is not None and (found is None or is_gated(pod)):
         answer = f"{answer.rstrip()} {' '.join(wait.standing)}"
     if pod.node is not None and not pod.phase.ended:
-        answer += _origin_of_node(pod.node, view)
+        answer += _remote_container(for_pod) if pod.node == VIRTUAL_NODE else _origin_of_node(pod.node, view)
     return Explanation(
         about=f"Pod {pod.namespace}/{pod.name}",
         reason=reason,
@@ -157,6 +157,17 @@ def explain_node(node: Node, view: ClusterView, events: list[EventLine] | None) 
     """Whether Forebay launched the node, why, and when it is terminated."""
     about = f"Node {node.name}"
     record = record_of_node(node.name, view.records or ())
+    if node.name == VIRTUAL_NODE:
+        remote = [each for each in view.records or () if not each.spec.delivers.has_node]
+        number = sum(each.state is InstanceState.RUNNING for each in remote)
+        answer = f"The node stands for remote containers, of which {number} run now. Each has a GPUInstance."
+        return Explanation(
+            about=about,
+            reason="Virtual",
+            answer=answer,
+            next="Nothing. Forebay keeps the node while remote containers are offered.",
+            events=events,
+        )
     if record is None:
         following = "Nothing. Forebay neither terminates nor replaces a node that it did not launch."
         if view.records is None:
@@ -246,6 +257,19 @@ def _origin_of_node(name: str, view: ClusterView) -> str:
     if record is None or record.state is InstanceState.GONE:
         return f" Forebay did not launch {name}."
     return f" Forebay {_launched(record)} {name} as GPUInstance {record.metadata.name}, at {price(record)}."
+
+
+def _remote_container(records: Sequence[GPUInstance]) -> str:
+    """What runs a pod of the virtual node. `records` are those of its containers, the oldest first."""
+    live = [each for each in records if each.state is not InstanceState.GONE]
+    if not live:
+        return " The node stands for remote containers, and none runs the pod now."
+    record, known = live[-1], live[-1].status
+    named = f" {known.instance_id}" if known is not None and known.instance_id is not None else ""
+    return (
+        f" The pod runs remotely, in container{named} at {record.spec.provider}: GPUInstance {record.metadata.name}, "
+        f"at {price(record)}."
+    )
 
 
 def _launched(record: GPUInstance) -> str:

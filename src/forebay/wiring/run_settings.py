@@ -56,8 +56,24 @@ def check_settings(settings: Settings) -> None:
                 _CHECKS[setting.form](setting.name, getattr(settings, setting.name))
         except SettingsError as error:
             problems.append(str(error))
+    problems += [] if problems else _shared_addresses(settings)
     if problems:
         raise SettingsError("; ".join(problems))
+
+
+def _shared_addresses(settings: Settings) -> list[str]:
+    """Two ports of one address: only plain metrics may be served beside the probes."""
+    listeners = [each for each in all_settings() if (each.form or "").startswith("address")]
+    found, owners = [], dict[tuple[str, int], str]()
+    for each in listeners:
+        text = getattr(settings, each.name)
+        if text == "0" or (address := listen_address(text))[1] == 0:
+            continue
+        owner = owners.setdefault(address, each.name)
+        if owner != each.name and {owner, each.name} != {"health_server_address", "metrics_bind_address"}:
+            first = next(one.option for one in listeners if one.name == owner)
+            found.append(f"{first} and {each.option} are both {text}: choose another port for one of them")
+    return found
 
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:

@@ -21,14 +21,18 @@ spec:
     - name: {name}
       endpoint: {base}{path}
       credentialsRef: {{name: {name}-trial, key: api-key}}
+{join}
+with the key that it accepts:
+
+kubectl --namespace kube-system create secret generic {name}-trial --from-literal=api-key='{key}'
+"""
+
+
+_JOIN = """\
   cloudInit:
     template: |
       {shebang}
       # {join}
-
-with the key that it accepts:
-
-kubectl --namespace kube-system create secret generic {name}-trial --from-literal=api-key='{key}'
 """
 
 
@@ -58,10 +62,8 @@ async def _serve(name, port, kubeconfig):
         server.joins(KubectlNodes(kubeconfig))
     async with serving(server.answer, port=port) as base:
         key = server.credentials(base)
-        print(
-            _CLASS.format(name=name, base=base, path=cloud.path, key=key, join=cloud.join_line, shebang=cloud.shebang),
-            flush=True,
-        )
+        join = _JOIN.format(join=cloud.join_line, shebang=cloud.shebang) if cloud.has_machines else ""
+        print(_CLASS.format(name=name, base=base, path=cloud.path, key=key, join=join), flush=True)
         for group, kind, members in cloud.groups:
             server.add_group(group, kind, members)
         if cloud.groups:

@@ -17,6 +17,8 @@ class TrialCloud(NamedTuple):
     make: Callable[[], ConformanceServer]
     #: Path of the API under the server's base URL.
     path: str = ""
+    #: Whether its machines join the cluster. Without: it runs containers.
+    has_machines: bool = True
     join_line: str = JOIN_LINE
     #: First line of what its machines run.
     shebang: str = "#cloud-config"
@@ -32,5 +34,5 @@ CLOUDS: dict[str, TrialCloud] = {
     ),
     "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),
     "paperspace": TrialCloud(paperspace.trial, path="/v1", shebang="#!/bin/sh"),
-    "runpod": TrialCloud(runpod.trial),
+    "runpod": TrialCloud(runpod.trial, has_machines=False),
 }

@@ -71,6 +71,11 @@ def test_the_next_goes_when_the_cycle_is_over_counted_from_the_records():
     assert names(scale_down(machines, NOW + timedelta(seconds=1), AT_ONCE)) == ["next"]
 
 
+def test_an_owned_machine_that_has_to_wait_for_its_turn_keeps_no_smaller_rented_one():
+    machines = [machine("owned"), rented("rented", gpus=1), drained(ago(seconds=5))]
+    assert names(scale_down(machines, NOW, AT_ONCE)) == ["rented"]
+
+
 def test_a_machine_that_is_already_off_does_not_block_a_smaller_one():
     machines = [drained(ago(hours=1), "large"), machine("small", gpus=1)]
     assert names(scale_down(machines, NOW, AT_ONCE)) == ["small"]

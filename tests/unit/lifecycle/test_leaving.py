@@ -111,6 +111,11 @@ def test_an_idle_node_whose_gpus_others_wait_for_is_kept_while_other_pods_are_on
     assert isinstance(next_step(drained(R.IDLE, pods=(), needed=True), NOW), Drain)
 
 
+def test_an_idle_machine_with_a_gpu_pod_is_kept_also_while_its_node_object_is_missing():
+    step = next_step(drained(R.IDLE, node=None, pods=(pod(),)), NOW)
+    assert (step.status.state, step.status.reason) == (S.READY, R.BACK_IN_USE)
+
+
 def test_an_idle_node_whose_class_is_deleted_meanwhile_is_drained_for_that():
     step = next_step(drained(R.IDLE, class_exists=False), NOW)
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.POOL_GONE)

@@ -45,6 +45,8 @@ def booting(capabilities=None, *, boot_deadline="15m", held=False, **fields):
 
 def test_a_booting_machine_is_looked_at_again_when_its_power_on_call_is_due_or_its_time_is_up():
     assert requeue_at(booting(), NOW) == NOW + REPEAT_POWER_ON_AFTER
+    assert requeue_at(booting(attempted_at=NOW - minutes(1)), NOW) == NOW + REPEAT_POWER_ON_AFTER - minutes(1)
+    assert requeue_at(booting(attempted_at=None), NOW) == NOW + REPEAT_POWER_ON_AFTER, "since it was launched"
     assert requeue_at(booting(boot_deadline="90s"), NOW) == NOW + seconds(90)
     assert requeue_at(booting(attempt=MAX_ATTEMPTS), NOW) == NOW + minutes(15), "no more calls"
     assert requeue_at(booting(not_before=NOW + minutes(3)), NOW) == NOW + minutes(3)

@@ -151,10 +151,7 @@ def test_without_any_offer_that_fits_providers_that_have_not_answered_come_first
         (shape(8, cpu="48"), "No single offer has everything the pod requests: request less of something, or allow"),
         (
             shape(1, node_selector={"team": "x"}),
-            (
-                "Change the pod's node selector, affinity or tolerations, or the labels, taints and requirements of a "
-                "pool."
-            ),
+            "Change the pod's node selector, affinity or tolerations, or the labels, taints and requirements of a pool",
         ),
         (shape(1, node_selector={"forebay.dev/gpu-type": "H1000"}), 'selects "H1000", which is not a known GPU model'),
         (

@@ -15,14 +15,14 @@ from forebay.api.gpu_instance import (
     SecondaryResource,
     Transition,
 )
-from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, GPUNodeClassStatus
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, GPUNodeClassStatus, ProviderEntry
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
 from forebay.api.instance_order import OfferRecord
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, LabelSelectorEntry, NodeClassRef, Truth
 from forebay.model.reasons import Reason
 from forebay.model.signing_requests import SigningRequest
-from forebay.model.sources import Delivery
+from forebay.model.sources import Capabilities, Check, Delivery, Source, SourceKey
 from forebay.reconcile.reports import report_classes, report_pools
 from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import running
@@ -77,6 +77,8 @@ def test_a_pool_says_which_of_its_machines_cannot_go_and_when_they_have_gone():
     assert (said.status, said.reason) == (Truth.TRUE, Reason.TERMINATION_FAILED)
     assert "pods cannot be evicted from rack, termination of box fails;" in said.message
     assert told(pool(), [fresh])[1] is None
+    going = stuck("gone", InstanceState.TERMINATING, NOW, reason=Reason.TERMINATION_STARTED)
+    assert told(pool(), [going, stuck("empty", InstanceState.DRAINING, NOW - timedelta(minutes=9))])[1] is None
     assert told(after(decision, pool()), [])[1].status is Truth.FALSE
 
 
@@ -118,6 +120,38 @@ def test_a_class_that_no_pool_names_says_that_it_serves_nobody(class_name, statu
     ready = next(each for each in decision.conditions if each.type == "Ready")
     assert (ready.status, ready.reason) == (status, reason)
     assert ("create one with spec.nodeClassRef.name" in ready.message) == (status is Truth.FALSE)
+
+
+WEBHOOK = SourceKey("c", "webhook")
+
+
+def checked(check=None, conditions=()):
+    """Conditions of a class with one provider, after its check, by type."""
+    spec = GPUNodeClassSpec(providers=(ProviderEntry(name="webhook"),), allowed_namespaces=EVERYBODY)
+    status = GPUNodeClassStatus(conditions=tuple(conditions)) if conditions else None
+    seen = replace(node_class(), spec=spec, status=status)
+    source = Source(key=WEBHOOK, capabilities=Capabilities(deliveries=(Delivery.POWER,)), offers=(), check=check)
+    snapshot = Snapshot(now=NOW, classes=(seen,), pools=(pool(),), sources={WEBHOOK: source})
+    found = {each.type: each for decision in report_classes(snapshot) for each in decision.conditions}
+    return {name: (each.status, each.reason) for name, each in found.items()}, tuple(found.values())
+
+
+def test_nobody_calls_a_provider_ready_that_was_not_checked_yet():
+    told, _ = checked()
+    assert set(told.values()) == {(Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE)}
+
+    told, _ = checked(Check(ok=True, sentence="5 of 5 machines report their power state."))
+    assert set(told.values()) == {(Truth.TRUE, Reason.PROVIDERS_READY)}
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_new_leader_keeps_what_the_last_one_found_until_it_has_asked(ok):
+    before, conditions = checked(Check(ok=ok, sentence="Its Secret was read." if ok else "Its Secret is missing."))
+
+    told, _ = checked(conditions=conditions)
+
+    assert told in ({}, before), "nothing is written, or nothing else"
+    assert before["WebhookReady"][0] is (Truth.TRUE if ok else Truth.FALSE)
 
 
 def after(decision, seen):

@@ -3,11 +3,13 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.meta import ObjectMeta
-from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION
+from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, VIRTUAL_NODE
 from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerStatus
 from forebay.api.parts import Condition, Truth
+from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner, Phase
 from forebay.reporting.cluster_view import JobView, operator_running, pods_by_node
 from forebay.reporting.explanations import (
@@ -162,6 +164,27 @@ def test_a_pod_that_has_ended_says_nothing_about_its_node():
 
 def test_a_node_whose_machine_is_gone_was_not_launched_for_the_pod_that_runs_there_now():
     assert explain_pod(running(), cluster_view(record(state=S.GONE)), []).answer.endswith("Forebay did not launch m1.")
+
+
+def remote(state=S.RUNNING, name="c1"):
+    """The GPUInstance of a remote container."""
+    made = record(name, state, price="0.39", instance_id="abc123")
+    return replace(made, spec=replace(made.spec, provider="runpod", delivers=Delivery.CONTAINER, node=None))
+
+
+def test_a_pod_on_the_virtual_node_runs_in_a_container_that_is_named():
+    bound = pod(node=VIRTUAL_NODE, phase=Phase.RUNNING)
+
+    def answer(*records):
+        return explain_pod(bound, cluster_view(*records), []).answer
+
+    assert answer(remote(S.GONE, "c0"), remote()).endswith(
+        "The pod runs remotely, in container abc123 at runpod: GPUInstance c1, at $0.39/h."
+    )
+    assert answer(remote(S.GONE)).endswith("The node stands for remote containers, and none runs the pod now.")
+    explained = explain_node(node(VIRTUAL_NODE), cluster_view(remote(), remote(S.GONE, "c0")), [])
+    assert explained.answer.startswith("The node stands for remote containers, of which 1 run now.")
+    assert "did not launch" not in explained.next
 
 
 def test_a_job_counts_failed_pods_leaves_out_ended_ones_and_shows_the_oldest_first():
