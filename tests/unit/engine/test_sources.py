@@ -89,7 +89,7 @@ async def test_after_a_failed_listing_the_last_one_keeps_its_time():
 
 async def test_an_outage_that_several_calls_meet_is_told_once():
     away, lost = Unavailable("The API is away."), Unavailable("The list is lost.")
-    for listing, told in ((away, "The API is away."), (lost, "The API is away; The list is lost.")):
+    for listing, told in ((away, "The API is away."), (lost, "The list is lost; The API is away.")):
         sources = Sources(Woken(), clock.now)
         sources.configure([configured(Scripted(listings=[listing], offers=[away]))])
         await asyncio.sleep(1)

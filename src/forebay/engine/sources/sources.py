@@ -205,8 +205,8 @@ class _PolledSource:
         return self._state
 
     def _error(self) -> str | None:
-        """What is wrong, once each: an outage has the same error in several calls."""
-        *before, last = dict.fromkeys(self._errors.values()) or ("",)
+        """What is wrong, once each and in an order that stays: an outage has the same error in several calls."""
+        *before, last = dict.fromkeys(error for _, error in sorted(self._errors.items())) or ("",)
         return "; ".join((*(each.rstrip(".") for each in before), last)) or None
 
     def set_fast(self, fast: bool) -> None:  # noqa: FBT001 (a fact, not a mode)
