@@ -186,7 +186,9 @@ class Life:
 
 def _task_of_a_life(loop, coroutine, **options):
     task = asyncio.Task(coroutine, loop=loop, **options)
-    life = (options.get("context") or contextvars.copy_context()).get(_LIFE)
+    # An empty context, which says "of no life", is false.
+    context = options.get("context")
+    life = (contextvars.copy_context() if context is None else context).get(_LIFE)
     if life is not None:
         # Held here: nobody else holds a task that waits for an answer that never comes.
         life.tasks.add(task)

@@ -1,5 +1,8 @@
 """A world that is run again is the same to the request: what goes wrong can be looked at."""
 
+import gc
+import sys
+
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, fails_after_acting
 from tests.crash.mortal import Moment
@@ -26,3 +29,16 @@ def test_a_world_is_the_same_each_time():
     assert {outcome.found for outcome in runs} == {()}
     sent = [[str(each) for each in outcome.ledger.requests] for outcome in runs]
     assert all(again == sent[0] for again in sent[1:])
+
+
+def test_nothing_is_left_of_an_operator_that_died():
+    """Its tasks have ended and its connections are closed; what the other side had begun goes on."""
+    ignored = []
+    before, sys.unraisablehook = sys.unraisablehook, ignored.append
+    try:
+        for number in (30, 60, 90):
+            assert happens(STORMY, {number: Moment.BEFORE}).found == ()
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    assert ignored == []
