@@ -141,6 +141,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "0 -> 1",
         "sidecars = peak = 0",
     ): "a billionth of a GPU",
+    (
+        "forebay/planning/candidate_groups.py",
+        "0 -> 1",
+        "return expected + _PER_NODE + (_PER_UNKNOWN_PROVIDER if new else 0)",
+    ): "one unit of a price, far below any difference of prices",
     ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
     ("forebay/budgets/ledger/profile.py", "2 -> 3"): "saves work: ends are counted from either side",
     (

@@ -6,13 +6,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import InstanceState, ProvisionerRef, Transition
+from forebay.api.gpu_instance import (
+    InstanceState,
+    ProvisionerRef,
+    Transition,
+)
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CLASS_FINALIZER
 from forebay.api.node_provisioner import GroupProvider, NodeClassRef, NodeProvisioner, NodeProvisionerStatus
 from forebay.api.node_provisioner import NodeProvisionerSpec as Spec
-from forebay.api.parts import Condition, Truth
+from forebay.api.parts import Truth
 from forebay.lifecycle.cooldown import Cooldown
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
@@ -36,10 +40,10 @@ from forebay.reconcile.group_growth import SizedProvisioner
 from forebay.reconcile.group_reports import report_provisioners
 from forebay.reconcile.group_sizing import SizedGroups
 from forebay.reconcile.isolation import Faults
-from forebay.reconcile.rented_groups import RentedGroup, leave_deleted, next_leave, rented_group
+from forebay.reconcile.rented_groups import RentedGroup, rented_group
 from forebay.reconcile.snapshot import Snapshot
 from forebay.sizing.target import GroupUse, TargetReason, TargetSize
-from tests.unit.demand.builders import NOW, ago, node, record, running
+from tests.unit.demand.builders import NOW, ago, record
 
 S = InstanceState
 KEY = SourceKey.of_provisioner("gpus", "simulated")
@@ -284,87 +288,3 @@ def test_of_a_rented_group_only_its_own_machines_are_counted():
     (told,) = reports(provisioner(rented=True), found=found, records=(own,), classes=(node_class(),))
 
     assert told.figures == {"currentSize": 1}
-
-
-# What a rented group may rent
-
-
-def rents(*offers, of=None, classes=None):
-    seen = Snapshot(now=NOW, classes=(node_class(),) if classes is None else classes)
-    return rented_group(of or provisioner(rented=True), source(key=CLASS_KEY, offers=offers), seen)
-
-
-def test_a_rented_group_has_one_candidate_for_each_place_that_offers_its_machine_type():
-    offers = (
-        replace(A100, region="us"),
-        replace(A100, region="us", zone="us-a"),
-        A100,
-        replace(A100, instance_type="h100", region="us", zone="us-b"),
-    )
-    assert set(rents(*offers).candidates) == {"us", "us-a", "simulated"}
-    assert set(rents(*offers, of=provisioner(rented=True, location="us")).candidates) == {"us", "us-a"}
-    assert set(rents(*offers, of=provisioner(rented=True, location="us-a")).candidates) == {"us-a"}
-    spot = rents(replace(A100, spot=True))
-    assert spot.candidates == {}
-    assert "does not allow spot" in spot.refused[0]
-
-
-@pytest.mark.parametrize("classes", [(), (node_class(deleted=NOW),)])
-def test_nothing_is_rented_from_a_class_that_is_not_there_or_going(classes):
-    found = rents(A100, classes=classes)
-    assert (found.candidates, found.template_hash) == ({}, None)
-
-
-def test_the_room_of_a_place_is_the_least_of_its_stock_and_the_limits_of_its_class():
-    found = rents(replace(A100, region="us", stock=5), replace(A100, region="eu", price=UsdPerHour("4")))
-
-    def room(*caps, taken=None, place="us"):
-        return replace(found, caps=caps).room(place, taken or {})
-
-    nodes = Cap(name="n", pools=frozenset(), nodes=3)
-    money = Cap(name="m", pools=frozenset(), hourly_cost=UsdPerHour("9"))
-    cpus = Cap(name="c", pools=frozenset(), resources=Resources({"cpu": 4000, "nvidia.com/gpu": 1}))
-    assert (room(), room(place="eu")) == (5, None)
-    assert room(taken={"us": 2}) == 3
-    assert (room(nodes), room(nodes, taken={"eu": 1}), room(nodes, taken={"eu": 9})) == (3, 2, 0)
-    assert (room(money), room(money, place="eu"), room(money, taken={"eu": 1})) == (4, 2, 2)
-    assert (room(cpus), room(cpus, taken={"us": 1})) == (4, 3)
-    assert replace(found, caps=(nodes, money)).limit("us") is None
-    assert replace(found, caps=(replace(nodes, nodes=0), money)).limit("us") == "n"
-    assert replace(found, caps=(nodes, replace(money, hourly_cost=UsdPerHour("1")))).limit("us") == "m"
-
-
-@pytest.mark.parametrize(
-    ("made_of", "now", "drifted"), [("1", "2", True), ("1", "1", False), (None, "2", False), ("1", None, False)]
-)
-def test_a_machine_has_drifted_where_both_hashes_are_known_and_differ(made_of, now, drifted):
-    made = record()
-    made = replace(made, spec=replace(made.spec, template_hash=made_of))
-    assert RentedGroup(template_hash=now).drifted(made) is drifted
-
-
-def lost(name="n1", since=None, state=S.READY, *, group_class="cloud", owner="gone"):
-    """A machine of a NodeProvisioner that was deleted then."""
-    condition = Condition(
-        type="PoolExists", status=Truth.FALSE, reason="PoolGone", last_transition_time=since or ago(minutes=5)
-    )
-    made = record(name, state, delivers=Delivery.NODE, conditions=(condition,))
-    reference = ProvisionerRef(name=owner)
-    return replace(made, spec=replace(made.spec, node_class_name=group_class, provisioner_ref=reference))
-
-
-def leaving(*records, excluded=(), **fields):
-    seen = Snapshot(now=NOW, records=records, **fields)
-    return [each.record.metadata.name for each in leave_deleted(seen, excluded)], next_leave(seen)
-
-
-def test_an_empty_machine_of_a_deleted_provisioner_is_drained_after_five_minutes():
-    assert leaving(lost()) == (["n1"], None)
-    assert leaving(lost(since=ago(minutes=4))) == ([], NOW + timedelta(minutes=1))
-    assert leaving(lost(since=ago(minutes=4)), lost("n2", since=ago(minutes=3)))[1] == NOW + timedelta(minutes=1)
-    assert leaving(lost(state=S.JOINED))[0] == []
-    assert leaving(lost(group_class=None))[0] == [], "a member of a group that is the user's stays in it"
-    assert leaving(lost(), excluded={"n1"})[0] == []
-    assert leaving(lost(), pods_by_node={"n1": (running(),)}, nodes={"n1": node()})[0] == []
-    assert leaving(lost(owner="gpus"), provisioners=(provisioner(rented=True),))[0] == [], "it is back"
-    assert leaving(lost(), unreadable_provisioners=frozenset({"gone"}))[0] == []
