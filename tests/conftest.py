@@ -1,7 +1,6 @@
 """How tests run here: async ones on a virtual-time loop, laws under Hypothesis profiles, sockets on loopback only."""
 
 import asyncio
-import gc
 import inspect
 import os
 import socket
@@ -50,13 +49,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("law") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_LAW_TIMEOUT))
-
-
-def pytest_collection_finish():
-    # What is loaded by now stays: to look at it in every collection costs more than some tests.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -158,14 +158,15 @@ class MarketOutcome(WorldOutcome):
     def _too_many_calls(self):
         """Requests to Kubernetes, and calls to markets.
 
-        A start lists 15 kinds, and reports on each market's class and pool. A record is created, walks through its
+        A start lists 15 kinds, and reports on each market's class and pool: what is listed, offered and checked comes
+        one after the other. A record is created, walks through its
         states, gets and loses its join credential, and each transition is told to the record, its pool and its pods.
         A market is listed every two seconds at the most, while a launch or an end waits for what the listing says.
         """
         markets, records = len(self.cloud.markets), len(self.cloud.records)
         starts, changes = 1 + len(self.ledger.died), len(self.scenario.later)
         faults = 8 * self.ledger.faults
-        kube = 30 * starts + 20 * markets + 75 * records + 60 * changes * markets + faults
+        kube = 30 * starts + 22 * markets + 75 * records + 60 * changes * markets + faults
         if self.cloud.store.list(self.cloud.store.kinds.named(*NODE_PROVISIONER)):
             # A NodeProvisioner reports each change of its sizes, and its nodes are labelled, tainted and untainted.
             kube += 15 * records + 20 * starts
@@ -231,12 +232,14 @@ class MarketOutcome(WorldOutcome):
         sooner is in no ledger.
         """
         theirs = self.cloud.bill()
-        told = {(each.get("status") or {}).get("instanceID") for each in self.cloud.records.values()}
+        # The id of a member of a group is GROUP/NAME.
+        ids = ((each.get("status") or {}).get("instanceID") or "" for each in self.cloud.records.values())
+        told = {part for each in ids for part in (each, each.rpartition("/")[2])}
         unseen = Fraction(0)
         for place in self.cloud.markets.values():
             for each in (each for each in place.instances.values() if each.traceless):
                 unseen += Fraction(each.line.tariff.hourly_price) * Fraction(unseen_seconds(place, each)) / 3600
-                if each.id not in told and too_short_lived(place, each):
+                if not {each.id, each.node_name} & told and too_short_lived(place, each):
                     theirs -= each.line.dollars(clock.now())
         hourly = sum((Fraction(each.line.tariff.hourly_price) for each in self.rented), Fraction(0))
         unseen += hourly / 3600 * self.scenario.seen_late
