@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 #: Time between two changes of one Job. Each makes the next status of its controller a conflict, whose decision (that it
 #: has succeeded by its policy, say) is then lost, although its pods are deleted already.
 _PAUSE: Final = timedelta(seconds=30)
+#: For so long a new Job is left alone: its controller writes its first statuses then, and perhaps the only one.
+_NEW: Final = timedelta(seconds=5)
 
 
 class JobMarks:
@@ -62,6 +64,9 @@ class JobMarks:
             self._seen[job.uid] = (job, *records)
             return
         now = self._clock()
+        created = job.metadata.creation_timestamp
+        if created is not None and now < created + _NEW:
+            return
         if job.uid in self._changed and now < self._changed[job.uid] + _PAUSE:
             return
         self._changed[job.uid] = now
