@@ -37,3 +37,17 @@ async def test_a_job_of_many_pods_is_marked_a_few_times_and_keeps_the_container_
             if each["metadata"]["creationTimestamp"] == records[-1]["metadata"]["creationTimestamp"]
         }
         assert marks[-1]["runpod.io/pod-id"] in latest
+
+
+async def test_a_new_job_is_left_alone_while_its_controller_writes_its_first_statuses():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="10h")
+            await asyncio.sleep(4)
+            assert len(far.runpod.instances) == 1
+            assert "runpod.io/pod-id" not in far.the_job("train")["metadata"]["annotations"]
+            await until(lambda: "runpod.io/pod-id" in far.the_job("train")["metadata"]["annotations"], 40)
+            far.delete_job("train")
+            await until(lambda: far.is_idle, 600)
