@@ -39,7 +39,7 @@ async def test_a_job_of_many_pods_is_marked_a_few_times_and_keeps_the_container_
         assert marks[-1]["runpod.io/pod-id"] in latest
 
 
-async def test_a_new_job_is_left_alone_while_its_controller_writes_its_first_statuses():
+async def test_a_new_job_is_not_changed_while_its_controller_writes_its_first_statuses():
     async with offload() as far:
         far.pool()
         async with cloud_operator(far.cloud):

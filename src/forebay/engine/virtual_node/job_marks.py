@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 #: Time between two changes of one Job. Each makes the next status of its controller a conflict, whose decision (that it
 #: has succeeded by its policy, say) is then lost, although its pods are deleted already.
 _PAUSE: Final = timedelta(seconds=30)
-#: For so long a new Job is left alone: its controller writes its first statuses then, and perhaps the only one.
+#: For so long a new Job is not changed: its controller writes its first statuses then, and perhaps the only one.
 _NEW: Final = timedelta(seconds=5)
 
 
