@@ -51,9 +51,12 @@ def main() -> int:
     )
     for name, (local, remote) in found.differences.items():
         print(f"{name}: locally {local}\n{' ' * len(name)}  remotely {remote}", file=sys.stderr)
+    for line in found.unbilled:
+        print(f"billed for less: {line}", file=sys.stderr)
     shown = {
         **to_builtins(found),
         "differences": len(found.differences),
+        "unbilled": len(found.unbilled),
         "cents_apart": round(found.cents_apart, 3),
         "seconds": round(time.monotonic() - began),
     }

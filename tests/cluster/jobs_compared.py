@@ -224,8 +224,8 @@ class Comparison(msgspec.Struct, kw_only=True):
     left: int
     bill_usd: float
     ledger_usd: float
-    #: Containers that some GPUInstance has not been billed for, or for less.
-    unbilled: int
+    #: Containers that no GPUInstance has been billed for, or for less: when they ran, with the bill and the ledger.
+    unbilled: list[str]
     kills: int
     faults: int
     violations: list[str]
@@ -323,17 +323,22 @@ async def _no_credentials(cloud: RunpodCloud) -> bool:
     return not cloud.others[REGISTRIES]
 
 
-def _books(cloud: RunpodCloud, records: Sequence[Any]) -> tuple[Fraction, Fraction, int]:
+def _books(cloud: RunpodCloud, records: Sequence[Any]) -> tuple[Fraction, Fraction, list[str]]:
     """Dollars of the bill and of the ledger, and containers that the ledger has less for."""
     paid: dict[str, Fraction] = {}
+    spans: dict[str, str] = {}
     for each in records:
         record = decode(GPU_INSTANCE, msgspec.json.encode(each))
         span = billed(record)
         if span is not None and span.end is not None and record.status is not None:
             owner = record.status.instance_id or ""
             paid[owner] = Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
-    lines = {each.instance: each.dollars(now()) for each in cloud.billed}
-    less = sum(paid.get(instance, Fraction(0)) < cost for instance, cost in lines.items())
+            spans[owner] = f"{span.start} to {span.end} s, {record.status.reason}: {record.status.message}"
+    less = [
+        f"{each}; ledger: {spans.get(each.instance, 'nothing')}"
+        for each in cloud.billed
+        if paid.get(each.instance, Fraction(0)) < each.dollars(now())
+    ]
     return cloud.bill(), sum(paid.values(), start=Fraction(0)), less
 
 

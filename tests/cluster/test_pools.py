@@ -14,6 +14,7 @@ import pytest
 
 from forebay.kube.informer import Informer
 from forebay.kube.pods import PODS
+from forebay.providers.paperspace.provider import CAPABILITIES as PAPERSPACE
 from forebay.simulate.market_responses import MarketCall
 from tests.cluster.operators import until, until_progress_ends
 from tests.cluster.powered import Administrator, gpu_pod, rig_client
@@ -45,8 +46,9 @@ TAINT = {"key": "gpu-node", "value": "true", "effect": "NoSchedule"}
 LEASE = 1.0
 KILLED_EVERY = 3.0
 FAULTS = 0.2
-#: Seconds in which something must change until all is done. A launch whose answer is lost is looked for, for a while.
-STUCK = 200.0
+#: Seconds in which something must change until all is done. The startup script of a launch that a killed operator began
+#: stays while that launch may still be on its way.
+STUCK = (PAPERSPACE.call_timeout + PAPERSPACE.settle_time).total_seconds() + 60
 #: Seconds by which the end of a machine may be noticed late at a cloud that does not tell it: two listings, of which
 #: one fails or dies with its operator.
 _SEEN_LATE = 30

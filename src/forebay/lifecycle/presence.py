@@ -31,6 +31,8 @@ class Presence(NamedTuple):
     asked: datetime | None
     #: Instances of this record in the listing, the oldest first.
     instances: tuple[Instance, ...] = ()
+    #: When its answer came; None: at once.
+    answered: datetime | None = None
 
     @property
     def present(self) -> bool:
@@ -48,7 +50,7 @@ def presence_of(facts: Facts) -> Presence:
     own = _index(listing.found).of(facts.record)
     if not own and instance_id(facts.record) in listing.found.unknown:
         return Presence(None)
-    return Presence(listing.asked, own)
+    return Presence(listing.asked, own, listing.answered)
 
 
 class _ListingIndex:
@@ -126,7 +128,9 @@ def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -
     asked, absences = whole_seconds(seen.asked), (status.absences or 0) + 1
     if absences > ABSENCES_NEEDED:
         return status
-    return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
+    # It may have ended while the listing was made, which takes a while: pages, and requests that are repeated.
+    since = status.absent_since or whole_seconds(seen.answered or seen.asked)
+    return replace(status, absences=absences, absent_since=since, absent_at=asked)
 
 
 def counted_from(status: GPUInstanceStatus, proof: datetime, stopped: datetime | None) -> datetime:
@@ -167,7 +171,7 @@ def with_sighting(status: GPUInstanceStatus, seen: Presence, now: datetime) -> G
 def billing_ended(facts: Facts, status: GPUInstanceStatus, now: datetime) -> datetime:
     """When the instance, which is gone, ceased to be billed: the provider's own time, or else the latest it can be.
 
-    That is when the first of the listings that prove it was requested; or before, when a listing showed it as one that
+    That is when the first of the listings that prove it was answered; or before, when a listing showed it as one that
     costs nothing any more, or when the provider accepted the termination, where it bills no longer than that and no
     listing has shown the instance since.
     """

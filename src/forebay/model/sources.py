@@ -237,6 +237,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     #: When the request was sent: later launches need not be in the listing.
     asked: datetime
     found: Found
+    #: When the answer came: what is missing had ended by then. None: at once.
+    answered: datetime | None = None
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Polling of providers: independent of each other, and a failed listing is unknown, never empty."""
 
 import asyncio
+from datetime import timedelta
 
 from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources
 from forebay.model.quantities import Resources, UsdPerHour
@@ -72,6 +73,21 @@ async def test_a_listing_is_known_with_the_time_of_its_request():
     await asyncio.sleep(1)
     state = sources.states()["", "webhook"]
     assert (state.listing.asked, state.listing.found.instances, state.offers) == (began, (BOX,), (offer(),))
+    await sources.close()
+
+
+async def test_a_listing_is_known_with_the_time_of_its_answer():
+    class Slow(Scripted):
+        async def instances(self):
+            await asyncio.sleep(3)
+            return await super().instances()
+
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(Slow())])
+    began = clock.now()
+    await asyncio.sleep(4)
+    listing = sources.states()["", "webhook"].listing
+    assert (listing.asked, listing.answered) == (began, began + timedelta(seconds=3))
     await sources.close()
 
 

@@ -96,6 +96,14 @@ def test_each_later_listing_without_the_instance_counts_once_up_to_two():
     assert count_absences(status, Presence(None), NOW) is status
 
 
+def test_what_ends_while_a_listing_is_made_is_billed_until_its_answer():
+    slow = Presence(NOW + seconds(5), (), NOW + seconds(8.5))
+    once = count_absences(record(S.READY).status, slow, NOW)
+    assert (once.absent_since, once.absent_at) == (NOW + seconds(8), NOW + seconds(5))
+    twice = count_absences(once, Presence(NOW + seconds(9), (), NOW + seconds(12)), NOW)
+    assert billing_ended(facts(record(S.READY)), twice, LATE) == NOW + seconds(8)
+
+
 def test_a_sighting_ends_the_count_unless_its_listing_is_older_than_the_absence():
     missing = replace(record(S.READY).status, absences=1, absent_since=NOW, absent_at=NOW)
 

@@ -268,7 +268,8 @@ class _PolledSource:
         before = self._listing.found if self._listing is not None else None
         changed = before is None or before != found
         # An equal listing stays the same object: `lifecycle` caches lookups per object.
-        self._listing = Listing(asked=requested, found=before if before is not None and not changed else found)
+        same = before if before is not None and not changed else found
+        self._listing = Listing(asked=requested, answered=self._clock(), found=same)
         # While a record waits for proof, an unchanged listing is a reason for a tick too.
         if changed or self._fast:
             self._wake()
