@@ -53,6 +53,8 @@ def guarded(own_rig):
     while ask(rig, TENANT, "POST", "/api/v1/namespaces/team/pods?dryRun=All", pod("p", [KEYED]))[0] != 403:
         assert time.monotonic() < deadline
     yield rig
+    # Workers that steal each other's tests may come back to this file.
+    rig.call("DELETE", "/api/v1/nodes/probe")
     for each in operator_policies(OPERATOR):
         plural = (
             "validatingadmissionpolicybindings" if each["kind"].endswith("Binding") else "validatingadmissionpolicies"
