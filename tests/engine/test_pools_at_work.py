@@ -35,6 +35,46 @@ async def test_a_machine_paid_by_the_hour_takes_the_next_pod_of_that_hour_and_th
         assert cloud.ledger() == cloud.bill() == Fraction("2.40")
 
 
+async def test_the_next_pod_goes_where_others_run_and_the_idle_node_goes():
+    async with clouds(market("alpha", SKU)) as cloud:
+        cloud.pool("alpha", disruption={"consolidateAfter": "5m"})
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("long", 2, runs="3000s")
+            cloud.world.pod("short", 4, runs="120s")
+            await until(lambda: cloud.world.phase("short") == "Succeeded")
+            busy, idle = cloud.world.where("long"), cloud.world.where("short")
+            await asyncio.sleep(10)
+            assert _scale_down_taints(cloud, idle) == [("idle", "PreferNoSchedule")]
+            assert _scale_down_taints(cloud, busy) == []
+            cloud.world.pod("next", 1, runs="60s")
+            await until(lambda: cloud.world.phase("next") == "Succeeded", 100)
+            assert cloud.world.where("next") == busy, "by default the scheduler takes the empty one"
+            await until(lambda: cloud.world.state(idle) in {None, "Gone"}, 400)
+
+
+async def test_an_idle_node_takes_what_fits_nowhere_else_and_is_a_node_like_others_again():
+    async with clouds(market("alpha", SKU)) as cloud:
+        cloud.pool("alpha", disruption={"consolidateAfter": "5m"})
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("long", 2, runs="3000s")
+            cloud.world.pod("short", 4, runs="120s")
+            await until(lambda: cloud.world.phase("short") == "Succeeded")
+            idle = cloud.world.where("short")
+            await asyncio.sleep(10)
+            cloud.world.pod("large", 4, runs="600s")
+            await until(lambda: cloud.world.phase("large") == "Running", 5)
+            assert cloud.world.where("large") == idle
+            await asyncio.sleep(2)
+            assert _scale_down_taints(cloud, idle) == []
+
+
+def _scale_down_taints(cloud, name):
+    taints = cloud.world.node(name)["spec"].get("taints", ())
+    return [(each["value"], each["effect"]) for each in taints if each["key"] == "forebay.dev/scale-down"]
+
+
 async def test_a_changed_template_replaces_its_nodes_and_their_pods_move():
     async with served() as (cloud, old):
         await asyncio.sleep(600)

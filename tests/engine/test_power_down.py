@@ -62,6 +62,19 @@ async def test_an_idle_delay_is_waited_out_and_begins_anew_with_each_pod():
         assert world.asked("start") == ["small"]
 
 
+async def test_the_node_of_a_machine_that_was_idle_has_nothing_of_that_when_it_is_off():
+    async with lab(SMALL, LARGE) as world, operator(world, idle_delay=timedelta(minutes=5)):
+        world.pod("long", 4, runs="1h")
+        world.pod("short", 1, runs="30s")
+        await asyncio.sleep(120)
+        (taint,) = world.node("small")["spec"]["taints"]
+        assert (taint["value"], taint["effect"]) == ("idle", "PreferNoSchedule")
+        await asyncio.sleep(400)
+        assert world.asked("stop") == ["small"]
+        left = [each["key"] for each in world.node("small")["spec"].get("taints", ())]
+        assert [each for each in left if each.startswith("forebay.dev/")] == []
+
+
 async def test_the_node_is_cordoned_before_it_goes_and_opened_when_it_has_gone():
     async with lab(SMALL) as world, operator(world):
         world.pod("train", 1, runs="30s")

@@ -151,6 +151,13 @@ def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datet
     return idle_until
 
 
+def idle_ends(machines: Sequence[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, datetime]:
+    """By name of the machine, from when each node in service goes if no GPU pod comes; without those that stay."""
+    static = _kept_static(among(machines, is_idle), machines, rules)
+    found = ((each.name, _goes_at(each, now, rules)) for each in among(machines, _without_user))
+    return {name: at for name, at in found if at is not None and name not in static}
+
+
 def kept_idle(machines: Sequence[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
     """By name of the machine, the sentence for idle nodes that stay: for minNodes, or because their time is paid."""
     static = _kept_static(among(machines, is_idle), machines, rules)
@@ -182,6 +189,10 @@ def _kept_static(idle: Iterable[MachineUse], machines: Iterable[MachineUse], rul
         if spare[pool] < rules.min_nodes[pool]:
             kept.add(machine.name)
     return frozenset(kept)
+
+
+def _without_user(machine: MachineUse) -> bool:
+    return machine.in_service and machine.user is None
 
 
 def _has_template(machine: MachineUse) -> bool:

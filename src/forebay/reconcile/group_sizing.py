@@ -33,6 +33,7 @@ from forebay.reconcile.group_growth import (
     provisioner_source,
     sized_provisioners,
 )
+from forebay.reconcile.idle_nodes import IDLE_TAINT
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.member_rotation import MemberEnd, SizedMember, drift_ends, member_end, rotate_members
 from forebay.reconcile.rented_groups import leave_deleted, next_leave, rented_member_spec
@@ -305,5 +306,7 @@ def _stray_taints(snapshot: Snapshot) -> Iterator[SyncNode]:
         and record.state is not InstanceState.GONE
     }
     for node in tainted:
-        if node.name not in members:
-            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=scale_down_taints(node))
+        # Idle nodes of pools have a value of their own (`idle_nodes`).
+        stray = tuple(each for each in scale_down_taints(node) if each != IDLE_TAINT)
+        if stray and node.name not in members:
+            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=stray)

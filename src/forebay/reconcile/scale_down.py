@@ -1,5 +1,6 @@
 """Scale-down in one tick: which machines start draining, and which Idle conditions change."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -31,6 +32,8 @@ class ScaleDownSteps(NamedTuple):
     uses: MachineUses
     #: When nodes were last looked at that may be under-utilized.
     consolidated: datetime | None = None
+    #: By name of the machine, from when a node without GPU pods may go.
+    goes_at: Mapping[str, datetime] = {}
 
 
 def scale_down_steps(
@@ -106,7 +109,8 @@ def scale_down_steps(
         if update.record.metadata.name not in excluded | written
     ]
     due_at = [each for each in (consolidation.next_scale_down(machines, now, rules), moves.requeue_at) if each]
-    return ScaleDownSteps(tuple(steps), min(due_at, default=None), uses, moves.checked_at)
+    goes_at = consolidation.idle_ends(machines, now, rules)
+    return ScaleDownSteps(tuple(steps), min(due_at, default=None), uses, moves.checked_at, goes_at)
 
 
 def _templates(snapshot: Snapshot) -> dict[tuple[str, str], str]:

@@ -34,6 +34,7 @@ from forebay.reconcile.deleted_pools import deleted_pools
 from forebay.reconcile.due_steps import due_steps, paused_replacements
 from forebay.reconcile.group_reports import report_provisioners
 from forebay.reconcile.group_sizing import adopt_members, size_groups
+from forebay.reconcile.idle_nodes import mark_idle_nodes
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
 from forebay.reconcile.member_claims import claim_members
 from forebay.reconcile.node_changes import (
@@ -120,6 +121,8 @@ def tick(snapshot: Snapshot) -> TickResult:
         # Limits are counted from the records, so machines are ordered for one reason at a time.
         may_launch=not any(isinstance(each, CreateInstance) for each in (*bought.decisions, *static.decisions)),
     )
+    changed = {each.node.name for each in synced.decisions} | reserved_now
+    marked = mark_idle_nodes(snapshot, scaled_down.uses.machines, scaled_down.goes_at, changed)
     # Instance groups: one pass towards the target of each NodeProvisioner.
     orders = (*bought.decisions, *static.decisions, *scaled_down.steps)
     sized = size_groups(snapshot, reservations, grown, with_step, faults, orders)
@@ -152,6 +155,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *out_of_service(snapshot),
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
+        *marked,
         *report_pools(snapshot, paused, faults, static.facts),
         *report_classes(snapshot, deleted_pools(snapshot)),
         *report_deletions(snapshot),

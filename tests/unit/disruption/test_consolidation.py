@@ -11,7 +11,14 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.gpu_instance import Purpose, Transition
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionBudget
 from forebay.api.parts import Condition, Truth
-from forebay.disruption.consolidation import ScaleDownRules, kept_idle, must_stay, next_scale_down, scale_down
+from forebay.disruption.consolidation import (
+    ScaleDownRules,
+    idle_ends,
+    kept_idle,
+    must_stay,
+    next_scale_down,
+    scale_down,
+)
 from forebay.disruption.machine_use import MachineUse, idle_updates
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
@@ -484,3 +491,18 @@ def test_an_idle_condition_of_the_same_reason_but_another_truth_is_written_again
     (update,) = idle_updates([machine(conditions=wrong)], NOW)
     (written,) = update.status.conditions
     assert (written.status, written.last_transition_time) == (Truth.TRUE, NOW)
+
+
+def test_it_is_known_from_when_nodes_without_gpu_pods_go_and_which_of_them_stay():
+    pool = Disruption(consolidate_after="5m", budgets=())
+    rules = ScaleDownRules(pools={POOL: pool})
+    idle = rented("idle", idle_for=timedelta(minutes=1))
+    awaited = rented("awaited", idle_for=timedelta(minutes=2), awaited_by="team/p")
+    used = rented("used", pods=[running("p", "used", 1)])
+    down = rented("down", up=False)
+
+    found = idle_ends([idle, awaited, used, down], NOW, rules)
+
+    assert found == {"idle": NOW + timedelta(minutes=4), "awaited": NOW + timedelta(minutes=3)}
+    assert idle_ends([idle], NOW, ScaleDownRules()) == {}, "its pool is not known"
+    assert idle_ends([idle], NOW, replace(rules, min_nodes={POOL: 1})) == {}
