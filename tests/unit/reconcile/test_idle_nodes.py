@@ -36,7 +36,7 @@ BUSY = machine("busy", pods=[running("p", "busy", 1)])
 
 def test_an_idle_node_that_is_to_go_is_marked_while_another_is_in_use():
     assert changes([machine("idle"), BUSY]) == {"idle": ((IDLE_TAINT,), ())}
-    assert IDLE_TAINT == Taint(SCALE_DOWN_TAINT, "idle", Effect.PREFER_NO_SCHEDULE)
+    assert Taint(SCALE_DOWN_TAINT, "idle", Effect.PREFER_NO_SCHEDULE) == IDLE_TAINT
 
 
 def test_a_node_of_somebody_else_is_a_choice_too_if_it_has_gpus_and_is_ready():
