@@ -14,6 +14,7 @@ from forebay.api.instance_order import PlannedNode
 from forebay.api.names import OWN_PROVISIONER_LABEL, PROVISIONER_LABEL
 from forebay.api.node_provisioner import NodeProvisioner
 from forebay.demand.maintenance import cordon_is_ours
+from forebay.lifecycle.deliveries.policies import MEMBERS_ARE
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.presence import presence_of
 from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node
@@ -24,7 +25,7 @@ from forebay.lifecycle.wording import describe
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery, Instance, InstancePhase, Listing, Offer, Source
+from forebay.model.sources import Instance, InstancePhase, Listing, Offer, Source
 
 #: What a DNS label of 63 characters leaves beside a hyphen and the digest.
 _LONGEST_PREFIX: Final = 52
@@ -91,7 +92,7 @@ def member_spec(  # noqa: PLR0917 (each is a part of the record)
     return GPUInstanceSpec(
         purpose=Purpose.GROUP,
         provider=provider,
-        delivers=Delivery.NODE,
+        delivers=MEMBERS_ARE,
         provisioner_ref=ProvisionerRef(name=provisioner, group=group),
         offer=None if offer is None else offer_record(offer),
         hourly_price=None if offer is None else offer.price.exact(),

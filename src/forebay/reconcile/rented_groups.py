@@ -10,6 +10,7 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.names import OWN_PROVISIONER_LABEL, PROVISIONER_LABEL
 from forebay.api.node_provisioner import NodeProvisioner
+from forebay.lifecycle.deliveries.policies import MEMBERS_ARE
 from forebay.lifecycle.member_names import is_member_name
 from forebay.lifecycle.record_fields import billing_terms, initial_status, offer_record, planned_node
 from forebay.lifecycle.revocation import POOL_GONE_AFTER, owner_lost_since
@@ -19,7 +20,7 @@ from forebay.model.nodes import Node
 from forebay.model.observed_capacity import with_observed_size
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery, Offer, Source, SourceKey
+from forebay.model.sources import Offer, Source, SourceKey
 from forebay.planning.limits import caps
 from forebay.planning.plan import Candidate, Cap
 from forebay.planning.pool_policies import PoolPolicy
@@ -102,7 +103,7 @@ def rented_group(provisioner: NodeProvisioner, source: Source, snapshot: Snapsho
     found: dict[str, Candidate] = {}
     refused: dict[str, None] = {}
     for offer in offers:
-        if offer.instance_type != provider.instance_type or source.delivery_of(offer) is not Delivery.NODE:
+        if offer.instance_type != provider.instance_type or source.delivery_of(offer) is not MEMBERS_ARE:
             continue
         if provider.location is not None and provider.location not in {offer.region, offer.zone}:
             continue
@@ -138,7 +139,7 @@ def rented_member_spec(  # noqa: PLR0917 (each is a part of the record)
     return GPUInstanceSpec(
         purpose=Purpose.GROUP,
         provider=offer.provider,
-        delivers=Delivery.NODE,
+        delivers=MEMBERS_ARE,
         provisioner_ref=ProvisionerRef(name=provisioner, group=place),
         node_class_name=source.key.node_class,
         offer=offer_record(offer),

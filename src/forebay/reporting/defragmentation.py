@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from forebay.api.node_provisioner import NodeProvisioner
 from forebay.demand.reservation import Reservations
+from forebay.lifecycle.deliveries.policies import MEMBERS_ARE
 from forebay.lifecycle.group_members import members_of
-from forebay.model.sources import Capabilities, Delivery, Source
+from forebay.model.sources import Capabilities, Source
 from forebay.model.workloads import Pod
 from forebay.reconcile.defragmenting import NodeMove, free_node, kept_because
 from forebay.reconcile.group_growth import SizedProvisioner, provisioner_source
@@ -84,7 +85,7 @@ def _members(each: NodeProvisioner, snapshot: Snapshot, reserved: Iterable[str])
     sized = SizedProvisioner(
         provisioner=each,
         # Only who lists the groups knows more; moves depend on members that are nodes.
-        source=snapshot.sources.get(key) or Source(key=key, capabilities=Capabilities(deliveries=(Delivery.NODE,))),
+        source=snapshot.sources.get(key) or Source(key=key, capabilities=Capabilities(deliveries=(MEMBERS_ARE,))),
         groups=each.spec.existing_instance_group_names,
         members=tuple(members_of(each.metadata.name, snapshot.records)),
         offers={},

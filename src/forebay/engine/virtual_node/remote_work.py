@@ -35,7 +35,7 @@ from forebay.kube.jobs import JOBS, Job
 from forebay.kube.pods import BY_NODE
 from forebay.lifecycle.facts import source_of
 from forebay.model.kept import among
-from forebay.model.sources import Delivery, Source
+from forebay.model.sources import Source
 from forebay.model.workloads import Pod
 from forebay.net.transport import TransportError
 from forebay.offload.departure import MarkedJob, PortablePod
@@ -235,7 +235,7 @@ def _is_of_job(pod: Pod) -> bool:
 
 def _offers_containers(source: Source) -> bool:
     deliveries = source.capabilities.deliveries
-    if Delivery.CONTAINER not in deliveries:
+    if all(each.has_node for each in deliveries):
         return False
     return not deliveries[0].has_node or any(not source.delivery_of(each).has_node for each in source.offers or ())
 

@@ -18,6 +18,9 @@ _POLICIES: Final[Mapping[Delivery, DeliveryPolicy]] = {
     Delivery.CONTAINER: Container(),
 }
 
+#: What a NodeProvisioner's members are, whoever launches them.
+MEMBERS_ARE: Final = Delivery.NODE
+
 _GROUP_MEMBER: Final = GroupMemberNode()
 _RENTED_MEMBER: Final = RentedMember()
 
