@@ -2,13 +2,13 @@
 
 Lambda refuses a launch without an SSH key of the account. Forebay needs none, so it adds one of its own, whose private
 half is thrown away: nobody can log in with it. One key serves all machines of the cluster, and is deleted when the last
-of them is gone.
+of them is gone. The comment in it says when it was added: Lambda does not.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import structlog
@@ -23,12 +23,15 @@ from forebay.providers.lambdalabs.wire import SSH_KEYS, LambdaData, LambdaKey, L
 log = structlog.get_logger(__name__)
 
 _PREFIX: Final = "forebay-"
+_COMMENT: Final = "forebay-%Y%m%dT%H%M%SZ"
 
 
 class ClusterKey:
     """The key of one cluster. `settle`: how long after a launch a listing may still lack the machine.
 
-    So long it is kept after a launch whose machine no listing has shown yet.
+    So long it is kept after a launch whose machine no listing has shown yet; and so long after another process has
+    added it, whose launches nobody knows. Where one of those comes later still, it is refused without the key, and
+    nothing is launched.
     """
 
     def __init__(self, calls: CloudCalls, cluster: str, settle: timedelta, clock: Callable[[], datetime]) -> None:
@@ -39,8 +42,10 @@ class ClusterKey:
         self._lock = asyncio.Lock()
         #: Whether the account has the key, as far as known.
         self._exists: bool | None = None
-        #: For launches of an earlier process, and for those of which nobody knows whether they took effect.
-        self._needed_until = clock() + settle
+        #: For launches of which nobody knows whether they took effect.
+        self._needed_until = self._began = clock()
+        #: Public keys that this process has added.
+        self._added: set[str] = set()
         self._launches = 0
         #: Machines that no listing has shown yet, and until when they keep the key.
         self._unlisted: dict[str, datetime] = {}
@@ -83,37 +88,43 @@ class ClusterKey:
 
         Returns whether the account has none.
         """
-        if self._is_absent() or self._in_use():
-            return self._is_absent()
+        if self._exists is False or self._in_use():
+            return self._exists is False
         async with self._lock:
             if self._in_use():
-                return self._is_absent()
+                return False
             try:
-                for key in await self._own():
+                own = await self._own()
+                if any(map(self._may_be_needed, own)):
+                    return False
+                for key in own:
                     with suppress(ObjectMissing):
                         await self._calls.act("DELETE", f"{SSH_KEYS}/{key.id}", LambdaData[dict[str, Any]])
             except ProviderError as error:
                 log.warning("ssh key not deleted", key=self.name, error=str(error))
-            else:
-                self._exists = False
-                self._unlisted.clear()
-            return self._is_absent()
-
-    def _is_absent(self) -> bool:
-        return self._exists is False
+                return False
+            # A leader that has just been replaced may add it again.
+            self._exists = False if self._clock() >= self._began + self._settle else None
+            self._unlisted.clear()
+            return True
 
     def _in_use(self) -> bool:
         return self._launches > 0 or self._clock() < max((self._needed_until, *self._unlisted.values()))
+
+    def _may_be_needed(self, key: LambdaKey) -> bool:
+        """Whether another process has added the key so recently that a listing may lack what it has launched."""
+        if key.public_key in self._added:
+            return False
+        return self._clock() < (_added_at(key) or self._began) + self._settle
 
     async def _ensure(self) -> None:
         async with self._lock:
             if self._exists:
                 return
             if not await self._own():
-                if self._exists is None:
-                    # Without it an earlier process has launched nothing that a listing could still lack.
-                    self._needed_until = self._clock()
-                new = LambdaNewKey(name=self.name, public_key=_public_key())
+                public = _public_key(self._clock())
+                self._added.add(public)
+                new = LambdaNewKey(name=self.name, public_key=public)
                 await self._calls.act("POST", SSH_KEYS, LambdaData[LambdaKey], new)
             self._exists = True
 
@@ -122,7 +133,15 @@ class ClusterKey:
         return [each for each in keys if each.name == self.name]
 
 
-def _public_key() -> str:
+def _public_key(now: datetime) -> str:
     """A new public key, of which nobody has the private half."""
     public = Ed25519PrivateKey.generate().public_key()
-    return f"{public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()} forebay"
+    return f"{public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()} {now.astimezone(UTC):{_COMMENT}}"
+
+
+def _added_at(key: LambdaKey) -> datetime | None:
+    """When the key was added, by its comment; None for one without."""
+    try:
+        return datetime.strptime(key.public_key.rpartition(" ")[2], _COMMENT).replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -105,6 +105,7 @@ class LambdaTermination(msgspec.Struct, frozen=True, kw_only=True):
 class LambdaKey(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
+    public_key: str = ""
 
 
 class LambdaNewKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -208,6 +208,37 @@ async def test_a_key_that_an_earlier_process_left_is_deleted():
     assert keys(lone.world) == ["somebody"]
 
 
+async def test_operators_that_live_for_seconds_only_still_delete_the_key():
+    """Each would have to live for two minutes, were that counted from its own start."""
+    lone = harness()
+    async with lone.open():
+        await lone.provider.launch(await lone.request("uid-1"))
+        await lone.provider.terminate(*lone.running())
+        await asyncio.sleep(10)
+    for _ in range(30):
+        async with lone.open():
+            await lone.provider.instances()
+            await asyncio.sleep(5)
+    assert keys(lone.world) == []
+
+
+async def test_a_key_that_the_last_leader_adds_again_after_the_next_one_deleted_it_is_deleted_too():
+    lone = harness()
+    old = {"id": "key-0", "name": f"forebay-{CLUSTER}", "public_key": "ssh-ed25519 AAAA forebay-20200101T000000Z"}
+    lone.world.others[KEYS] |= {"key-0": old}
+    async with lone.open():
+        await lone.provider.instances()
+        assert keys(lone.world) == []
+        lone.world.others[KEYS] |= {"key-1": {**old, "id": "key-1"}}
+        await lone.provider.instances()
+        assert keys(lone.world) == []
+        calls = len(lone.world.calls)
+        await asyncio.sleep(SETTLED)
+        await lone.provider.instances()
+        await lone.provider.instances()
+        assert len(lone.world.calls) - calls == 3, "two listings of machines, and only one more of keys"
+
+
 async def test_a_key_that_somebody_deleted_is_added_again_and_the_launch_succeeds():
     lone = harness()
     async with lone.open():
