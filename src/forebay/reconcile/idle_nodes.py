@@ -37,7 +37,7 @@ def mark_idle_nodes(
     unmarked = [
         each
         for each in among(machines, _is_unmarked)
-        if each.name in goes_at and goes_at[each.name] - snapshot.now >= _WORTH_MARKING
+        if each.name in goes_at and goes_at[each.name] - snapshot.now > _WORTH_MARKING
     ]
     if not unmarked or not _others_run(snapshot, machines):
         return

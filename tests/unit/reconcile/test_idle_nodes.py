@@ -50,8 +50,8 @@ def test_a_node_of_somebody_else_is_a_choice_too_if_it_has_gpus_and_is_ready():
 def test_a_node_is_not_marked_that_stays_or_goes_at_once_or_is_awaited_or_changed_already():
     idle = machine("idle")
     assert changes([idle, BUSY], goes_at={}) == {}
-    assert changes([idle, BUSY], goes_at={"idle": NOW + timedelta(seconds=29)}) == {}
-    assert changes([idle, BUSY], goes_at={"idle": NOW + timedelta(seconds=30)}) != {}
+    assert changes([idle, BUSY], goes_at={"idle": NOW + timedelta(seconds=30)}) == {}
+    assert changes([idle, BUSY], goes_at={"idle": NOW + timedelta(seconds=31)}) != {}
     assert changes([machine("idle", awaited_by="team/p"), BUSY]) == {}
     assert changes([idle, BUSY], besides=["idle"]) == {}
     assert changes([machine("idle", taints=(IDLE_TAINT,)), BUSY]) == {}, "it is marked"

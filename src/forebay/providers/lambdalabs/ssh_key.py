@@ -44,6 +44,8 @@ class ClusterKey:
         self._exists: bool | None = None
         #: For launches of which nobody knows whether they took effect.
         self._needed_until = self._began = clock()
+        #: A leader that has just been replaced may add the key again, after this one has deleted it.
+        self._look_again_at: datetime | None = None
         #: Public keys that this process has added.
         self._added: set[str] = set()
         self._launches = 0
@@ -88,14 +90,15 @@ class ClusterKey:
 
         Returns whether the account has none.
         """
-        if self._exists is False or self._in_use():
-            return self._exists is False
+        if self._absent or self._in_use():
+            return self._absent
         async with self._lock:
             if self._in_use():
                 return False
             try:
                 own = await self._own()
-                if any(map(self._may_be_needed, own)):
+                self._needed_until = max((self._needed_until, *map(self._keep_until, own)))
+                if self._in_use():
                     return False
                 for key in own:
                     with suppress(ObjectMissing):
@@ -103,19 +106,25 @@ class ClusterKey:
             except ProviderError as error:
                 log.warning("ssh key not deleted", key=self.name, error=str(error))
                 return False
-            # A leader that has just been replaced may add it again.
-            self._exists = False if self._clock() >= self._began + self._settle else None
+            now, others_may_act = self._clock(), self._began + self._settle
+            self._exists, self._look_again_at = False, others_may_act if now < others_may_act else None
             self._unlisted.clear()
             return True
+
+    @property
+    def _absent(self) -> bool:
+        if self._exists is not False:
+            return False
+        return self._look_again_at is None or self._clock() < self._look_again_at
 
     def _in_use(self) -> bool:
         return self._launches > 0 or self._clock() < max((self._needed_until, *self._unlisted.values()))
 
-    def _may_be_needed(self, key: LambdaKey) -> bool:
-        """Whether another process has added the key so recently that a listing may lack what it has launched."""
+    def _keep_until(self, key: LambdaKey) -> datetime:
+        """Until when a listing may lack what another process has launched with the key, which it has added."""
         if key.public_key in self._added:
-            return False
-        return self._clock() < (_added_at(key) or self._began) + self._settle
+            return self._began
+        return (_added_at(key) or self._began) + self._settle
 
     async def _ensure(self) -> None:
         async with self._lock:
