@@ -67,6 +67,19 @@ def test_a_machine_that_is_tried_again_is_not_at_rest_between_two_launches():
     assert happens(scenario).found == ()
 
 
+def test_a_machine_that_somebody_cordons_while_it_boots_is_no_place_for_its_pods():
+    """Another one is switched on for the pod that fits there, though the first has room for both."""
+    scenario = Scenario(
+        machines=(machine("small", boot=20), Powered(name="large", gpus=4, boot=20, driver=8, shutdown=1)),
+        work=(Work("two", 2, runs=30), Work("one", 1, runs=30)),
+        events=(Event(Deed.CORDON, "large", at=22, lasts=15),),
+        jobs=True,
+    )
+    outcome = happens(scenario)
+    assert outcome.found == ()
+    assert len(outcome.witness.starts) == 2
+
+
 def test_usage_is_judged_when_the_budget_says_it():
     """A pod is evicted while it waits for its next try: it was last seen running, and had ended before."""
     scenario = budget_worlds.Scenario(

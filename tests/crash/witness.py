@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 
-from forebay.embedded.api.kinds import POD_KIND
+from forebay.api.names import CORDONED_ANNOTATION
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
 from forebay.kube.decoders import ADDED, DELETED
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.simulate.power import Power, PowerCall
@@ -35,6 +36,7 @@ class Witness:
         world.power.answer = self._call
         world.store.subscribe(self._kind, self._record_changed)
         world.store.subscribe(POD_KIND, self._pod_changed)
+        world.store.subscribe(NODE_KIND, self._node_changed)
 
     def breach(self, words):
         self.breaches.append(f"at {_now():.3f} s: {words}")
@@ -93,8 +95,16 @@ class Witness:
             return
         self._changed[meta["namespace"], meta["name"]] = _now()
 
+    def _node_changed(self, change):
+        before = change.old is not None and _cordoned_by_people(change.old)
+        if before is not _cordoned_by_people(change.new):
+            self._changed[None, change.new["metadata"]["name"]] = _now()
+
     def _bought(self, name, record):
-        """For pods that nothing else takes, and that nothing else is on its way for."""
+        """For pods that nothing else takes, and that nothing else is on its way for.
+
+        A machine whose node somebody has cordoned takes no pods for as long as that person wants, also while it boots.
+        """
         wanted = record["spec"].get("pods") or ()
         if not wanted:
             return
@@ -107,7 +117,8 @@ class Witness:
                     self.breach(f"{name} is asked for on account of a pod that {other['metadata']['name']} comes for")
         if any(_now() - at < _REACTION for at in self._changed.values()):
             return
-        rooms = [self._free(each["metadata"]["name"]) for each in others if _state(each) in _SERVES]
+        names = [each["metadata"]["name"] for each in others if _state(each) in _SERVES]
+        rooms = [self._free(each) for each in names if not self._is_closed(each)]
         if waiting and packs([_gpus(pod) for pod in waiting.values()], rooms):
             self.breach(f"{name} is asked for although {sorted(map(_name, waiting.values()))} fit elsewhere: {rooms}")
 
@@ -115,6 +126,10 @@ class Witness:
         taken = sum(_gpus(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine))
         there = self._world.power.machines[machine]
         return there.gpus - there.failed_gpus - taken
+
+    def _is_closed(self, machine):
+        node = self._world.store.find(NODE_KIND, None, machine)
+        return node is not None and _cordoned_by_people(node)
 
     def _pods_on(self, machine):
         return [_name(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine)]
@@ -132,6 +147,11 @@ def packs(amounts, rooms):
 
 def _state(record):
     return (record.get("status") or {}).get("state")
+
+
+def _cordoned_by_people(node):
+    ours = CORDONED_ANNOTATION in (node["metadata"].get("annotations") or {})
+    return bool(node["spec"].get("unschedulable")) and not ours
 
 
 def _name(pod):
