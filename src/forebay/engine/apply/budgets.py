@@ -213,8 +213,8 @@ class BudgetActions:
         event = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
         if self._events.pod_event(event):
             self._budget_event(decision.budget, decision.reason, decision.sentence)
-        # One request is enough: of two budgets, neither takes the other's place. `RemovePauseAnnotations` ends a request
-        # that is no longer needed, and then the next budget may ask.
+        # One request is enough: of two budgets, neither takes the other's place. Once the first one no longer needs it,
+        # `RemovePauseAnnotations` ends the request, and the other may ask.
         if PAUSE_REQUESTED_BY_ANNOTATION not in decision.pod.annotations:
             await self._annotate(decision.pod, _requested(decision.budget, self._clock()))
 
