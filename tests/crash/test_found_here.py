@@ -80,6 +80,20 @@ def test_a_machine_that_somebody_cordons_while_it_boots_is_no_place_for_its_pods
     assert len(outcome.witness.starts) == 2
 
 
+def test_a_machine_that_does_something_else_is_not_waited_for_any_longer_than_its_deadline():
+    scenario = Scenario(
+        machines=(machine("first", boot=5), machine("second", boot=5)),
+        work=(Work("train", 1, runs=5),),
+        events=(Event(Deed.OTHER_WORK, "first", at=0, lasts=120),),
+        jobs=True,
+        status=True,
+        seed=0,
+    )
+    outcome = happens(scenario)
+    assert outcome.found == ()
+    assert len(outcome.witness.starts) == 1
+
+
 def test_usage_is_judged_when_the_budget_says_it():
     """A pod is evicted while it waits for its next try: it was last seen running, and had ended before."""
     scenario = budget_worlds.Scenario(

@@ -13,6 +13,8 @@ from tests.crash.mortal import LATE
 #: Records whose machine is there or will be: it counts on both sides of "is more needed?".
 _SERVES = frozenset({None, "Requested", "Launching", "Launched", "Joined", "Ready"})
 _COMING = frozenset({None, "Requested", "Launching", "Launched"})
+#: Of a machine that a person powered on for something else: it is past its deadline, and stays on.
+_NOT_COMING = frozenset({"JoinTimeout", "GPUsMissing"})
 _ON = frozenset({Power.ON, Power.STARTING})
 _ENDED = frozenset({"Succeeded", "Failed"})
 #: Between a look at the cluster and what is done about it: what changed meanwhile was not known.
@@ -103,13 +105,15 @@ class Witness:
     def _bought(self, name, record):
         """For pods that nothing else takes, and that nothing else is on its way for.
 
-        A machine whose node somebody has cordoned takes no pods for as long as that person wants, also while it boots.
+        A machine whose node somebody has cordoned takes no pods for as long as that person wants, also while it boots;
+        nor does one that a person powered on and that is no node at its deadline: it does something else.
         """
         wanted = record["spec"].get("pods") or ()
         if not wanted:
             return
         waiting = {pod["metadata"]["uid"]: pod for pod in self._world.store.list(POD_KIND) if _waits(pod)}
-        others = [each for each in self._world.store.list(self._kind) if each["metadata"]["name"] != name]
+        records = self._world.store.list(self._kind)
+        others = [each for each in records if each["metadata"]["name"] != name and not self._does_other_work(each)]
         for other in others:
             if _state(other) in _COMING and "deletionTimestamp" not in other["metadata"]:
                 both = {pod["uid"] for pod in wanted} & {pod["uid"] for pod in other["spec"].get("pods") or ()}
@@ -126,6 +130,10 @@ class Witness:
         taken = sum(_gpus(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine))
         there = self._world.power.machines[machine]
         return there.gpus - there.failed_gpus - taken
+
+    def _does_other_work(self, record):
+        late = (record.get("status") or {}).get("reason") in _NOT_COMING
+        return late and record["metadata"]["name"] in self.people.powered_on_by_hand
 
     def _is_closed(self, machine):
         node = self._world.store.find(NODE_KIND, None, machine)
