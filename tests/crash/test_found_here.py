@@ -130,3 +130,16 @@ def test_nobody_can_bill_a_second_container_that_no_listing_showed():
         seed=0,
     )
     assert rents(scenario).found == ()
+
+
+def test_every_lost_call_may_be_told_and_repeated():
+    scenario = MarketScenario(
+        skus=MACHINES,
+        work=(Work("w0", 1, runs=5), Work("w1", 4, runs=5)),
+        script=lambda cloud: (
+            scripted(MarketCall.LAUNCH, faults.request_lost())(cloud),
+            scripted(MarketCall.TERMINATE, faults.answer_lost(), faults.answer_lost())(cloud),
+        ),
+        seed=0,
+    )
+    assert rents(scenario).found == ()
