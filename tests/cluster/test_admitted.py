@@ -3,6 +3,7 @@
 import json
 import secrets
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from hypothesis import event, given
@@ -148,7 +149,7 @@ def test_no_pod_that_is_admitted_breaks_a_tick_or_hides(own_rig, team, requests,
             assert result.errors == {}
         else:
             assert pod.occupies_node
-            if gpus.isdecimal() and int(gpus) < 2**63:
+            if gpus.isdecimal() and Decimal(gpus) < 2**63:
                 assert int(pod.shape.gpus()) == int(gpus)
             assert pod.shape.requests.amount(POD_COUNT) == 1
 

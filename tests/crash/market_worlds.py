@@ -16,6 +16,7 @@ from forebay.kube.decoders import DELETED
 from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.tailnets.server import TailscaleServer
 from tests.crash.market_listings import too_short_lived, unseen_seconds
 from tests.crash.mortal import Ledger, Life
@@ -31,6 +32,7 @@ _LOOK = 5.0
 #: Longer than the least that is billed.
 _AFTERWARDS = 130.0
 _RESTART = 2.0
+_FIRST_ERROR = 400
 
 #: Every machine gets a bootstrap token of its own.
 JOINS = {"cloudInit": {"template": "#cloud-config\n# join as {{.NodeName}} with {{.BootstrapToken}}\n"}}
@@ -162,10 +164,11 @@ class MarketOutcome(WorldOutcome):
         one after the other. A record is created, walks through its
         states, gets and loses its join credential, and each transition is told to the record, its pool and its pods.
         A market is listed every two seconds at the most, while a launch or an end waits for what the listing says.
+        A launch or termination that fails is told and repeated, as is one that the network loses.
         """
         markets, records = len(self.cloud.markets), len(self.cloud.records)
         starts, changes = 1 + len(self.ledger.died), len(self.scenario.later)
-        faults = 8 * self.ledger.faults
+        faults = 8 * (self.ledger.faults + self._failed_calls())
         kube = 30 * starts + 22 * markets + 75 * records + 60 * changes * markets + faults
         if self.cloud.store.list(self.cloud.store.kinds.named(*NODE_PROVISIONER)):
             # A NodeProvisioner reports each change of its sizes, and its nodes are labelled, tainted and untainted.
@@ -180,6 +183,11 @@ class MarketOutcome(WorldOutcome):
             # A token, a key with its listing, and looks for the device, for each launch and each end.
             calls += 60 * records + 20 * starts
         yield from self.too_many_requests(calls, lambda sent: not sent.url.startswith(SERVER))
+
+    def _failed_calls(self):
+        acts = (MarketCall.LAUNCH, MarketCall.TERMINATE)
+        calls = (call for each in self.cloud.markets.values() for act in acts for call in each.calls_of(act))
+        return sum(call.status is None or call.status >= _FIRST_ERROR for call in calls)
 
     def _used_nodes_deleted(self):
         for group in (group for each in self.cloud.markets.values() for group in each.groups.values()):

@@ -67,6 +67,33 @@ def test_a_machine_that_is_tried_again_is_not_at_rest_between_two_launches():
     assert happens(scenario).found == ()
 
 
+def test_a_machine_that_somebody_cordons_while_it_boots_is_no_place_for_its_pods():
+    """Another one is switched on for the pod that fits there, though the first has room for both."""
+    scenario = Scenario(
+        machines=(machine("small", boot=20), Powered(name="large", gpus=4, boot=20, driver=8, shutdown=1)),
+        work=(Work("two", 2, runs=30), Work("one", 1, runs=30)),
+        events=(Event(Deed.CORDON, "large", at=22, lasts=15),),
+        jobs=True,
+    )
+    outcome = happens(scenario)
+    assert outcome.found == ()
+    assert len(outcome.witness.starts) == 2
+
+
+def test_a_machine_that_does_something_else_is_not_waited_for_any_longer_than_its_deadline():
+    scenario = Scenario(
+        machines=(machine("first", boot=5), machine("second", boot=5)),
+        work=(Work("train", 1, runs=5),),
+        events=(Event(Deed.OTHER_WORK, "first", at=0, lasts=120),),
+        jobs=True,
+        status=True,
+        seed=0,
+    )
+    outcome = happens(scenario)
+    assert outcome.found == ()
+    assert len(outcome.witness.starts) == 1
+
+
 def test_usage_is_judged_when_the_budget_says_it():
     """A pod is evicted while it waits for its next try: it was last seen running, and had ended before."""
     scenario = budget_worlds.Scenario(
@@ -100,6 +127,19 @@ def test_nobody_can_bill_a_second_container_that_no_listing_showed():
         script=scripted(MarketCall.LAUNCH, faults.rents_twice()),
         later=((5.0, vanish),),
         rents_twice=True,
+        seed=0,
+    )
+    assert rents(scenario).found == ()
+
+
+def test_every_lost_call_may_be_told_and_repeated():
+    scenario = MarketScenario(
+        skus=MACHINES,
+        work=(Work("w0", 1, runs=5), Work("w1", 4, runs=5)),
+        script=lambda cloud: (
+            scripted(MarketCall.LAUNCH, faults.request_lost())(cloud),
+            scripted(MarketCall.TERMINATE, faults.answer_lost(), faults.answer_lost())(cloud),
+        ),
         seed=0,
     )
     assert rents(scenario).found == ()

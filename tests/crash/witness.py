@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 
-from forebay.embedded.api.kinds import POD_KIND
+from forebay.api.names import CORDONED_ANNOTATION
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
 from forebay.kube.decoders import ADDED, DELETED
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.simulate.power import Power, PowerCall
@@ -12,6 +13,8 @@ from tests.crash.mortal import LATE
 #: Records whose machine is there or will be: it counts on both sides of "is more needed?".
 _SERVES = frozenset({None, "Requested", "Launching", "Launched", "Joined", "Ready"})
 _COMING = frozenset({None, "Requested", "Launching", "Launched"})
+#: Of a machine that a person powered on for something else: it is past its deadline, and stays on.
+_NOT_COMING = frozenset({"JoinTimeout", "GPUsMissing"})
 _ON = frozenset({Power.ON, Power.STARTING})
 _ENDED = frozenset({"Succeeded", "Failed"})
 #: Between a look at the cluster and what is done about it: what changed meanwhile was not known.
@@ -35,6 +38,7 @@ class Witness:
         world.power.answer = self._call
         world.store.subscribe(self._kind, self._record_changed)
         world.store.subscribe(POD_KIND, self._pod_changed)
+        world.store.subscribe(NODE_KIND, self._node_changed)
 
     def breach(self, words):
         self.breaches.append(f"at {_now():.3f} s: {words}")
@@ -93,13 +97,23 @@ class Witness:
             return
         self._changed[meta["namespace"], meta["name"]] = _now()
 
+    def _node_changed(self, change):
+        before = change.old is not None and _cordoned_by_people(change.old)
+        if before is not _cordoned_by_people(change.new):
+            self._changed[None, change.new["metadata"]["name"]] = _now()
+
     def _bought(self, name, record):
-        """For pods that nothing else takes, and that nothing else is on its way for."""
+        """For pods that nothing else takes, and that nothing else is on its way for.
+
+        A machine whose node somebody has cordoned takes no pods for as long as that person wants, also while it boots;
+        nor does one that a person powered on and that is no node at its deadline: it does something else.
+        """
         wanted = record["spec"].get("pods") or ()
         if not wanted:
             return
         waiting = {pod["metadata"]["uid"]: pod for pod in self._world.store.list(POD_KIND) if _waits(pod)}
-        others = [each for each in self._world.store.list(self._kind) if each["metadata"]["name"] != name]
+        records = self._world.store.list(self._kind)
+        others = [each for each in records if each["metadata"]["name"] != name and not self._does_other_work(each)]
         for other in others:
             if _state(other) in _COMING and "deletionTimestamp" not in other["metadata"]:
                 both = {pod["uid"] for pod in wanted} & {pod["uid"] for pod in other["spec"].get("pods") or ()}
@@ -107,7 +121,8 @@ class Witness:
                     self.breach(f"{name} is asked for on account of a pod that {other['metadata']['name']} comes for")
         if any(_now() - at < _REACTION for at in self._changed.values()):
             return
-        rooms = [self._free(each["metadata"]["name"]) for each in others if _state(each) in _SERVES]
+        names = [each["metadata"]["name"] for each in others if _state(each) in _SERVES]
+        rooms = [self._free(each) for each in names if not self._is_closed(each)]
         if waiting and packs([_gpus(pod) for pod in waiting.values()], rooms):
             self.breach(f"{name} is asked for although {sorted(map(_name, waiting.values()))} fit elsewhere: {rooms}")
 
@@ -115,6 +130,14 @@ class Witness:
         taken = sum(_gpus(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine))
         there = self._world.power.machines[machine]
         return there.gpus - there.failed_gpus - taken
+
+    def _does_other_work(self, record):
+        late = (record.get("status") or {}).get("reason") in _NOT_COMING
+        return late and record["metadata"]["name"] in self.people.powered_on_by_hand
+
+    def _is_closed(self, machine):
+        node = self._world.store.find(NODE_KIND, None, machine)
+        return node is not None and _cordoned_by_people(node)
 
     def _pods_on(self, machine):
         return [_name(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine)]
@@ -132,6 +155,11 @@ def packs(amounts, rooms):
 
 def _state(record):
     return (record.get("status") or {}).get("state")
+
+
+def _cordoned_by_people(node):
+    ours = CORDONED_ANNOTATION in (node["metadata"].get("annotations") or {})
+    return bool(node["spec"].get("unschedulable")) and not ours
 
 
 def _name(pod):

@@ -173,6 +173,21 @@ async def test_pods_are_asked_to_pause_as_the_predecessor_did_until_their_budget
         assert {PAUSED_BY, PAUSED_AT}.isdisjoint(it.the_pod("lone")["metadata"]["annotations"])
 
 
+async def test_a_pod_that_two_budgets_ask_to_pause_is_asked_once_and_by_the_other_when_the_first_has_headroom():
+    async with world() as it, operator(it):
+        it.budget("first", hours="0.1", action="Pause", grace=0)
+        it.budget("second", hours="0.12", action="Pause", grace=0)
+        it.pod("lone", 1)
+        await passing(600)
+        pod = it.the_pod("lone")
+        assert pod["metadata"]["annotations"][PAUSED_BY] == "first"
+        await passing(100)
+        assert it.the_pod("lone")["metadata"]["resourceVersion"] == pod["metadata"]["resourceVersion"], "asked once"
+        it.change(it.kind, "first", lambda each: each["spec"]["quota"].update(gpuHours="1"), "default")
+        await passing(20)
+        assert it.the_pod("lone")["metadata"]["annotations"][PAUSED_BY] == "second"
+
+
 @pytest.mark.parametrize("end", ["AlertOnly", "deleted", "labels"])
 async def test_who_is_asked_to_pause_is_let_go_when_the_budget_no_longer_pauses_it(end):
     async with world() as it, operator(it):

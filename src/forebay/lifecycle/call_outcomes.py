@@ -5,6 +5,7 @@ An answer may come late: if somebody else has moved the record meanwhile, its st
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,6 +23,8 @@ from forebay.model.spans import human
 
 #: Launch calls for one record before Forebay tries other capacity.
 MAX_ATTEMPTS: Final = 3
+#: Launch calls for one container, each of which ended with its process, before Forebay tries other capacity.
+MAX_KILLED_CALLS: Final = 10
 #: Pods wait no longer than this for a provider that asks for patience: then they are released and the offer cools down.
 MAX_LAUNCH_WAIT: Final = timedelta(minutes=1)
 #: A container whose pod's Secrets cannot be read is tried at least this often.
@@ -220,8 +223,12 @@ def _one_less(status: GPUInstanceStatus) -> int | None:
 
 def earlier_outcome_unknown(status: GPUInstanceStatus) -> bool:
     """True where the launch was called at least twice without an answer in between."""
-    states = [each.state for each in status.transitions[-2:]]
-    return states == [InstanceState.LAUNCHING, InstanceState.LAUNCHING]
+    return calls_in_a_row(status) > 1
+
+
+def calls_in_a_row(status: GPUInstanceStatus) -> int:
+    """Number of the latest launch calls, without any other state in between."""
+    return sum(1 for _ in takewhile(lambda each: each.state is InstanceState.LAUNCHING, reversed(status.transitions)))
 
 
 def termination_accepted(record: GPUInstance, now: datetime, *, gone: bool = False) -> GPUInstanceStatus:

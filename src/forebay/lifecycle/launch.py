@@ -7,7 +7,14 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Purpose
 from forebay.demand.maintenance import maintenance
-from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS, earlier_outcome_unknown, instance_found, launch_backoff
+from forebay.lifecycle.call_outcomes import (
+    MAX_ATTEMPTS,
+    MAX_KILLED_CALLS,
+    calls_in_a_row,
+    earlier_outcome_unknown,
+    instance_found,
+    launch_backoff,
+)
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import Facts, instance_id
@@ -130,8 +137,9 @@ def launching(ctx: RuleContext) -> RuleResult:
             return _failed(ctx, attempts, FailureScope.SOURCE)
         if facts.policy.runs_its_pod and status.reason == Reason.LAUNCH_STARTED:
             # Not even that the answer was lost is written: the process that called has ended, for which the offer is
-            # not to blame. Such calls do not count.
-            return _launch(ctx, first=True, uncounted=True)
+            # not to blame. Such calls do not count, unless the process ends at each of them.
+            calls = calls_in_a_row(status)
+            return _launch(ctx, first=True, uncounted=True) if calls < MAX_KILLED_CALLS else _failed(ctx, calls)
         return _launch(ctx, first=True) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
     late = deadline(ctx.record, status, ctx.capabilities) or now
     if now < late:

@@ -42,6 +42,9 @@ class Orphans(msgspec.Struct, frozen=True):
     """Instances without a record, and the listings that showed them. Kept from tick to tick; a restart starts over."""
 
     seen: Mapping[tuple[SourceKey, str], OrphanSightings] = {}
+    #: Names of owned machines that a call of Forebay's seems to have powered on late. Their former record, which said
+    #: so, is deleted before the new one is created, and that may fail.
+    powered_on_late: frozenset[str] = frozenset()
 
     def long_enough(self, key: SourceKey, instance: str, now: datetime, created: datetime | None = None) -> bool:
         """Whether it has been without a record for long enough. `created`: since when the provider says it exists; a

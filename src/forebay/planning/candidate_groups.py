@@ -84,10 +84,10 @@ def expected_units(candidate: Candidate, preferences: Preferences) -> int:
     """Expected cost of an hour: what is billed for the expected run, and the work that reclaims repeat."""
     offer = candidate.offer
     units = candidate.effective_price.units
-    if offer.billing.minimum or offer.billing.increment > preferences.expected_run:
-        run = preferences.expected_run // _MICROSECOND
-        step = max(offer.billing.increment // _MICROSECOND, 1)
-        billed = max(offer.billing.minimum // _MICROSECOND, -(-run // step) * step)
+    run = preferences.expected_run // _MICROSECOND
+    step = max(offer.billing.increment // _MICROSECOND, 1)
+    billed = max(offer.billing.minimum // _MICROSECOND, -(-run // step) * step)
+    if billed != run:
         units = -(-units * billed // run)
     if offer.reclaims_per_million_hours > 0:
         redo = preferences.redo // _MICROSECOND

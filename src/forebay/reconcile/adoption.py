@@ -30,6 +30,7 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
     recorded = _recorded_instances(snapshot.records)
     seen = orphans_seen(snapshot.memory.orphans, sources, recorded)
     found: list[Adopt | DeleteRecord] = []
+    by_late_calls: set[str] = set()
     made = adoptions(seen, sources, recorded, snapshot.nodes, snapshot.now)
     for adopt in into_groups(snapshot, _into_pools(snapshot, made)):
         if snapshot.unreadable_records and (
@@ -42,9 +43,13 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
                 f"Machine {adopt.name} is on again. This GPUInstance of its previous run is replaced by a new one."
             )
             found.append(DeleteRecord(record=previous[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
-        late = adopt.name in previous and may_take_effect_late(previous[adopt.name])
+            late = may_take_effect_late(previous[adopt.name])
+        else:
+            late = adopt.name in snapshot.memory.orphans.powered_on_late
+        if late:
+            by_late_calls.add(adopt.name)
         found.append(powered_on_late(adopt) if late else adopt)
-    return tuple(found), seen
+    return tuple(found), msgspec.structs.replace(seen, powered_on_late=frozenset(by_late_calls))
 
 
 def _into_pools(snapshot: Snapshot, adopted: Sequence[Adopt]) -> Iterator[Adopt]:

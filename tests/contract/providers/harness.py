@@ -134,6 +134,7 @@ class MarketHarness(Served):
     """A market with three kinds of machines that requires an API key."""
 
     secrets = (TOKEN,)
+    tells_ends = True
 
     def __init__(self, *, sockets=False):
         super().__init__(sockets=sockets)

@@ -14,6 +14,12 @@ class Served:
 
     #: Where the world is in process.
     base = "http://cloud"
+    #: Whether listings tell when instances ended that the provider was asked to terminate.
+    tells_ends = False
+    #: Operation of the world, beside its listing, that tells it.
+    end_operation = None
+    #: Whether machines have disks that may outlive them.
+    has_disks = False
 
     def __init__(self, *, sockets):
         self.sockets = sockets

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
@@ -15,6 +16,7 @@ from forebay.providers.base import (
     Rejected,
     Unavailable,
 )
+from forebay.simulate import market_faults
 from tests.contract.providers.harness import LaunchFault
 
 ERRORS = {
@@ -134,6 +136,57 @@ async def test_a_terminated_instance_disappears_from_the_listing_and_a_second_ca
         with suppress(InstanceGone):
             await harness.provider.terminate(launched.id)
         assert harness.running() == {other.id}
+
+
+def billed_until(harness, instance):
+    return harness.world.instances[instance.id].line.ended
+
+
+async def test_the_end_of_a_terminated_instance_is_told_to_the_second_that_is_billed(telling):
+    async with telling.open():
+        launched = await telling.provider.launch(await telling.request())
+        assert [each.id for each in (await telling.provider.instances()).instances] == [launched.id]
+        await telling.provider.terminate(launched.id)
+        if telling.end_operation is not None:
+            telling.world.script(telling.end_operation, market_faults.server_error(500))
+        while (found := await telling.provider.instances()).instances:
+            assert found.ended == {}, "it is being deleted"
+            await asyncio.sleep(0.1)
+        if telling.end_operation is not None:
+            assert found.ended == {}, "nobody could say, and the instance is gone all the same"
+        for _ in range(2):
+            ended = (await telling.provider.instances()).ended
+            assert ended.keys() == {launched.id}
+            assert int(ended[launched.id].timestamp()) == int(billed_until(telling, launched).timestamp())
+        if telling.end_operation is not None and not telling.sockets:
+            await asyncio.sleep(7200)
+            assert (await telling.provider.instances()).ended == {}, "what is remembered is forgotten after hours"
+
+
+async def test_of_an_instance_that_somebody_else_ended_no_end_is_made_up(telling):
+    async with telling.open():
+        launched = await telling.provider.launch(await telling.request())
+        assert len((await telling.provider.instances()).instances) == 1
+        telling.world.vanish(launched.id)
+        for _ in range(3):
+            found = await telling.provider.instances()
+            assert found.instances == ()
+            assert not found.ended or found.ended[launched.id] - billed_until(telling, launched) < timedelta(seconds=1)
+            await asyncio.sleep(0 if telling.sockets else 20)
+
+
+async def test_an_instance_whose_disk_was_left_behind_is_billed_until_that_is_gone(with_disks):
+    async with with_disks.open():
+        with_disks.world.leaves_disks = True
+        launched = await with_disks.provider.launch(await with_disks.request())
+        await with_disks.provider.terminate(launched.id)
+        await asyncio.sleep(0 if with_disks.sockets else 15)
+        found = await with_disks.provider.instances()
+        assert with_disks.running() == frozenset()
+        assert ([each.id for each in found.instances], found.ended) == ([launched.id], {})
+        await with_disks.provider.terminate(launched.id)
+        found = await with_disks.provider.instances()
+        assert (found.instances, found.ended) == ((), {})
 
 
 async def test_terminating_an_unknown_instance_does_not_succeed(harness):

@@ -3,7 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.lifecycle.call_outcomes import MAX_CONTAINER_WAIT, MAX_LAUNCH_WAIT, launch_failed, launch_prevented
+from forebay.lifecycle.call_outcomes import (
+    MAX_CONTAINER_WAIT,
+    MAX_KILLED_CALLS,
+    MAX_LAUNCH_WAIT,
+    launch_failed,
+    launch_prevented,
+)
 from forebay.lifecycle.container_states import FINISHED_RETENTION
 from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
@@ -288,7 +294,7 @@ def test_an_outcome_that_comes_late_changes_nothing():
 def test_launch_calls_of_processes_that_died_say_nothing_against_the_offer(answered, calls):
     """Of a call whose answer was lost, that much is written down; of one whose caller was killed, nothing is."""
     lost, asked, made = container(S.LAUNCHING), NOW, 1
-    while made < 9:
+    while made < MAX_KILLED_CALLS - 1:
         if answered:
             failure = Failure(kind=FailureKind.OUTCOME_UNKNOWN, sentence="No answer.")
             lost = replace(lost, status=launch_failed(lost, failure, asked))
@@ -303,3 +309,15 @@ def test_launch_calls_of_processes_that_died_say_nothing_against_the_offer(answe
     # The pod has waited since the first call: three lost answers take longer than the cooldown.
     assert not cooldowns([lost], asked)
     assert bool(cooldowns([lost], NOW + minutes(1))) is answered
+
+
+def test_a_launch_at_which_every_process_dies_fails_as_others_do():
+    lost, asked, made = container(S.LAUNCHING), NOW, 1
+    while lost.state is S.LAUNCHING:
+        asked += RUNS.settle_time + minutes(1)
+        lost = after(next_step(facts(lost, RUNS, listing=listed(asked=asked)), asked))
+        made += lost.state is S.LAUNCHING
+
+    assert (made, lost.state, lost.status.reason) == (MAX_KILLED_CALLS, S.TERMINATING, R.LAUNCH_FAILED)
+    assert "10 calls without a known outcome" in lost.status.message
+    assert lost.status.failures == 1, "the pod goes elsewhere"

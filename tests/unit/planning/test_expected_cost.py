@@ -27,6 +27,7 @@ def expected(price="3", **offer):
         (Billing(minimum=3 * HOUR), "9"),
         (Billing(increment=HOUR), "3"),
         (Billing(increment=2 * HOUR), "6"),
+        (Billing(increment=40 * MINUTE), "4"),
         (Billing(minimum=MINUTE, increment=40 * MINUTE), "4"),
         (Billing(minimum=5 * HOUR, increment=2 * HOUR), "15"),
     ],

@@ -23,6 +23,7 @@ from forebay.model.sources import (
 from forebay.reconcile.adoption import adopt_orphans
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 from tests.unit.demand.builders import GPU, NOW, node
+from tests.unit.lifecycle.builders import S, record
 
 
 def source(node_class, delivers=Delivery.POWER):
@@ -97,3 +98,19 @@ def test_without_a_pool_the_sentence_says_what_comes_next():
 def test_what_may_belong_to_a_record_that_cannot_be_read_is_not_adopted():
     assert orphans("rack", unreadable=["box"]) == ()
     assert [each.name for each in orphans("rack", unreadable=["another"])] == ["box"]
+
+
+def test_that_a_late_call_powered_it_on_is_known_when_its_new_record_could_not_be_created():
+    """The former record, which says so, must be deleted first; the new one is created in a later tick."""
+    former = record(S.GONE, owned=True, name="box", attempt=2, instance_id=None)
+    seen = source("rack")
+    snapshot = Snapshot(now=NOW, sources={seen.key: seen}, nodes={"box": node("box")}, records=(former,))
+    (deleted, found), memory = adopt_orphans(snapshot)
+    assert (deleted.record, found.name) == (former, "box")
+    assert "taken effect late" in found.sentence
+
+    later = replace(snapshot, records=(), memory=Memory(orphans=memory))
+    (again,), memory = adopt_orphans(later)
+    assert again.sentence == found.sentence
+    off = replace(later, nodes={}, sources={}, memory=Memory(orphans=memory))
+    assert adopt_orphans(off)[1].powered_on_late == frozenset(), "whoever powers it on next may be anybody"

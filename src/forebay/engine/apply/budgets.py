@@ -213,7 +213,9 @@ class BudgetActions:
         event = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
         if self._events.pod_event(event):
             self._budget_event(decision.budget, decision.reason, decision.sentence)
-        if decision.pod.annotations.get(PAUSE_REQUESTED_BY_ANNOTATION) != decision.budget[1]:
+        # One request is enough: of two budgets, neither takes the other's place. Once the first one no longer needs it,
+        # `RemovePauseAnnotations` ends the request, and the other may ask.
+        if PAUSE_REQUESTED_BY_ANNOTATION not in decision.pod.annotations:
             await self._annotate(decision.pod, _requested(decision.budget, self._clock()))
 
     def _pod_and_budget_event(self, budget: BudgetKey, pod: Pod, reason: Reason, sentence: str) -> None:

@@ -14,6 +14,9 @@ class CrusoeHarness(CloudHarness):
     path = "/v1"
     boot = f"#!/bin/sh\n# join as node-1 with {JOIN_SECRET}\n"
     types: ClassVar = {"one": "l40s-48gb.1x", "four": "a100-80gb.4x", "eight": "h100-80gb-sxm-ib.8x"}
+    tells_ends = True
+    has_disks = True
+    end_operation = "get_operation"
 
     def server(self):
         seconds = 0.0 if self.sockets else 4.0

@@ -264,21 +264,6 @@ async def test_a_disk_that_is_left_behind_belongs_to_its_machine_until_it_is_del
             await world.provider.terminate(launched.id)
 
 
-async def test_the_operation_that_deleted_a_machine_tells_when_it_ended():
-    async with crusoe() as world:
-        launched = await world.launch()
-        await world.provider.terminate(launched.id)
-        assert (await world.provider.instances()).ended == {}, "it is being deleted"
-        await asyncio.sleep(15)
-        ended = world.server.instances[launched.id].line.ended
-        world.server.script("get_operation", market_faults.server_error(500))
-        assert (await world.provider.instances()).ended == {}, "the machine is gone all the same"
-        for _ in range(2):
-            assert (await world.provider.instances()).ended == {launched.id: ended}
-        await asyncio.sleep(7200)
-        assert (await world.provider.instances()).ended == {}
-
-
 @pytest.mark.parametrize("answer", ["not a time", "", "2026-01-02T03:04:05"], ids=["garbled", "empty", "no zone"])
 async def test_an_operation_that_does_not_say_when_it_was_done_tells_no_end(answer):
     async with crusoe() as world:
@@ -290,18 +275,6 @@ async def test_an_operation_that_does_not_say_when_it_was_done_tells_no_end(answ
         world.server.script("get_operation", market_faults.MarketFault(status=200, body=body))
         for _ in range(2):
             assert (await world.provider.instances()).ended == {}
-
-
-async def test_a_machine_whose_disk_was_left_behind_is_billed_until_that_is_gone():
-    async with crusoe() as world:
-        world.server.leaves_disks = True
-        launched = await world.launch()
-        await world.provider.terminate(launched.id)
-        await asyncio.sleep(15)
-        assert (await world.provider.instances()).ended == {}
-        await world.provider.terminate(launched.id)
-        found = await world.provider.instances()
-        assert (found.instances, found.ended) == ((), {})
 
 
 async def test_a_disk_that_was_left_behind_before_a_restart_is_found_by_its_name():

@@ -16,6 +16,9 @@ class GcpHarness(CloudHarness):
     name = "gcp"
     secrets = (KEY, JOIN_SECRET, "ya29.planted-token")
     types: ClassVar = {"one": "g2-standard-8", "four": "g2-standard-48", "eight": "g2-standard-96"}
+    tells_ends = True
+    has_disks = True
+    end_operation = "list_operations"
 
     def server(self):
         seconds = 0.0 if self.sockets else 2.0

@@ -377,21 +377,6 @@ async def test_an_instance_that_vanished_is_gone():
             await world.provider.terminate(launched.id)
 
 
-async def test_the_operations_of_a_zone_tell_when_an_instance_ended():
-    async with google() as world:
-        launched = await world.launch()
-        await world.provider.terminate(launched.id)
-        assert (await world.provider.instances()).ended == {}, "it is being deleted"
-        await asyncio.sleep(15)
-        ended = world.server.instances[launched.id].line.ended
-        world.server.script("list_operations", market_faults.server_error(500))
-        assert (await world.provider.instances()).ended == {}, "the instance is gone all the same"
-        for _ in range(2):
-            assert (await world.provider.instances()).ended == {launched.id: ended}
-        await asyncio.sleep(7200)
-        assert (await world.provider.instances()).ended == {}
-
-
 async def test_the_end_of_an_instance_that_an_earlier_process_deleted_is_found():
     async with google() as world:
         launched = await world.launch()
@@ -413,18 +398,6 @@ async def test_an_end_that_no_operation_tells_is_looked_for_during_ten_minutes()
             assert (await world.provider.instances()).ended == {}
             await asyncio.sleep(60)
         assert sum("/operations?" in each.url for each in world.wire.requests) == 11
-
-
-async def test_an_instance_whose_disk_was_left_behind_is_billed_until_that_is_gone():
-    async with google() as world:
-        world.server.leaves_disks = True
-        launched = await world.launch()
-        await world.provider.terminate(launched.id)
-        await asyncio.sleep(15)
-        assert (await world.provider.instances()).ended == {}
-        await world.provider.terminate(launched.id)
-        found = await world.provider.instances()
-        assert (found.instances, found.ended) == ((), {})
 
 
 async def test_a_disk_that_is_left_behind_is_listed_as_its_instance_and_deleted_by_terminating():

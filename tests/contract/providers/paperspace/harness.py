@@ -36,9 +36,10 @@ class PaperspaceHarness(CloudHarness):
     path = "/v1"
     boot = f"#!/bin/sh\n# join as node-1 with {JOIN_SECRET}\n"
     types: ClassVar = {"one": "A4000", "four": "A4000x4", "eight": "A100-80Gx8"}
+    tells_ends = True
 
     def server(self):
-        return Paperspace(skus(), key=KEY)
+        return Paperspace(skus(), key=KEY, shows_deleted=True)
 
     def unpaced(self, context, entry):
         return PaperspaceProvider(
