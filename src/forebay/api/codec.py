@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from forebay.api.declaration import CustomKind
+from forebay.api.faults import Fault, faults
 from forebay.api.kinds import KINDS
 from forebay.api.meta import Object
 from forebay.api.names import API_VERSION
@@ -63,6 +64,11 @@ def encode(obj: Object) -> bytes:
     (kind,) = (kind for kind in KINDS if kind.type is type(obj))
     document = {"apiVersion": kind.api_version, "kind": kind.kind} | msgspec.to_builtins(obj)
     return msgspec.json.encode(document)
+
+
+def all_faults(document: dict[str, Any]) -> list[Fault]:
+    """Everything for which a manifest of one of Forebay's kinds cannot be decoded. Raises for other kinds."""
+    return list(faults(document, _kind_of(msgspec.convert(document, _Header)).type))
 
 
 def unknown_fields(document: dict[str, Any]) -> list[str]:
