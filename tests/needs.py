@@ -17,7 +17,7 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 from tests.browser.chromium import chromium
-from tests.rig.binaries import HOW_TO_GET, find
+from tests.rig.binaries import HOW_TO_GET, cache_root, find
 
 BIN = Path(sys.executable).parent
 UV = BIN / "uv"
@@ -37,6 +37,12 @@ def kubectl() -> Path | None:
 def helm() -> str | None:
     """Beside the interpreter, where the package `helm-binary` puts it; else the machine's own."""
     return shutil.which("helm", path=str(BIN)) or shutil.which("helm")
+
+
+def of_prometheus(program: str) -> str | None:
+    """`prometheus` or `promtool`: the machine's own, else where `tests/install-programs` unpacks Debian's package."""
+    unpacked = cache_root().parent / "debian/prometheus/usr/bin"
+    return shutil.which(program) or shutil.which(program, path=str(unpacked))
 
 
 class Need(NamedTuple):
@@ -63,22 +69,22 @@ NEEDS = (
     Need(
         "shells",
         "zsh and fish",
-        "install the packages zsh and fish",
+        "run `tests/install-programs` as root, or install the packages zsh and fish",
         lambda: all(map(shutil.which, ("zsh", "fish"))),
         optional=True,
     ),
     Need(
         "browser",
         "a browser",
-        "install chromium (Debian's package of that name)",
+        "run `tests/install-programs` as root, or install chromium",
         lambda: chromium() is not None,
         optional=True,
     ),
     Need(
         "prometheus",
         "Prometheus",
-        "install prometheus (Debian's package of that name)",
-        lambda: all(map(shutil.which, ("prometheus", "promtool"))),
+        "run `tests/install-programs`, or install prometheus (Debian's package of that name)",
+        lambda: all(map(of_prometheus, ("prometheus", "promtool"))),
         optional=True,
     ),
     Need(

@@ -1,6 +1,6 @@
 """Which remote containers a pod may have: enough GPU memory, price under the cap, cheapest first."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,11 +14,13 @@ from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import CooldownKey, Offer, Source, SourceKey, cooldown_keys
 from forebay.model.workloads import Pod
-from forebay.offload.marks import Marks
+from forebay.offload.marks import Marks, shortened
 from forebay.offload.virtual_node import LABELS
 
 #: The cloud of offers that name no zone of their own.
 _USUAL_CLOUD: Final = "SECURE"
+#: Names of one annotation that a sentence lists.
+_MOST_NAMED: Final = 5
 
 
 class ContainerChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +91,10 @@ def _why_not(  # noqa: PLR0917 (what is compared)
     if (offer.gpu_memory_gib or 0) < marks.gpu_memory_gib:
         return Reason.NOT_ALLOWED, f"{name} has {offer.gpu_memory_gib or 0} GiB a GPU, below {marks.gpu_memory_gib}."
     if marks.gpu_types and not _is_one_of(offer, marks.gpu_types):
-        return Reason.NOT_ALLOWED, f"The Job asks for {' or '.join(marks.gpu_types)}, and {name} is neither."
+        return Reason.NOT_ALLOWED, f"The Job asks for GPU type {_any_of(marks.gpu_types)}, which {name} is not."
     if marks.data_centers and offer.region not in marks.data_centers:
-        places = ", ".join(marks.data_centers)
-        return Reason.NOT_ALLOWED, f"The Job asks for {places}: name these as regions of the provider."
+        places = _any_of(marks.data_centers)
+        return Reason.NOT_ALLOWED, f"The Job asks for data center {places}: name it in regions of the provider."
     if (marks.cloud or _USUAL_CLOUD) != (offer.zone or _USUAL_CLOUD):
         return Reason.NOT_ALLOWED, f"The Job asks for the {marks.cloud or _USUAL_CLOUD} cloud, and {name} is elsewhere."
     cap = (marks.max_price or max_gpu_price) * max(int(pod.shape.gpus((offer.gpu_resource,))), 1)
@@ -103,6 +105,12 @@ def _why_not(  # noqa: PLR0917 (what is compared)
     if any(key in cooling for key in cooldown_keys(source.key, offer.key)):
         return Reason.COOLING_DOWN, f"{name} failed lately and is cooling down."
     return None
+
+
+def _any_of(names: Sequence[str]) -> str:
+    """Names that a user wrote, as far as a sentence takes them."""
+    more = f" or {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
+    return " or ".join(map(shortened, names[:_MOST_NAMED])) + more
 
 
 def _is_one_of(offer: Offer, names: Iterable[str]) -> bool:
