@@ -79,7 +79,11 @@ async def ends_with_the_index_that_its_success_policy_names(jobs):
     status = await jobs.has_ended("leads", "Complete")
     assert reasons(status) == {"SuccessCriteriaMet": "SuccessPolicy", "Complete": "SuccessPolicy"}
     assert (status["succeeded"], status["completedIndexes"], status.get("failed", 0)) == (1, "0", 0)
-    (left,) = await jobs.pods("leads")
+
+    async def alone():
+        return [each for each in (await jobs.pods("leads"),) if len(each) == 1]
+
+    ((left,),) = await until(alone, "the pods of the other indexes are gone")
     assert left["metadata"]["uid"] == pods["0"]["metadata"]["uid"]
     assert left["status"]["phase"] == "Succeeded"
 

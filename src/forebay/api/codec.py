@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from forebay.api.declaration import CustomKind
-from forebay.api.faults import Fault, faults
 from forebay.api.kinds import KINDS
 from forebay.api.meta import Object
 from forebay.api.names import API_VERSION
 from forebay.api.schema import Schema, object_schema
+from forebay.api.schema_faults import SchemaFault, schema_faults
 
 T = TypeVar("T", bound=Object)
 
@@ -66,9 +66,9 @@ def encode(obj: Object) -> bytes:
     return msgspec.json.encode(document)
 
 
-def all_faults(document: dict[str, Any]) -> list[Fault]:
+def all_faults(document: dict[str, Any]) -> list[SchemaFault]:
     """Everything for which a manifest of one of Forebay's kinds cannot be decoded. Raises for other kinds."""
-    return list(faults(document, _kind_of(msgspec.convert(document, _Header)).type))
+    return list(schema_faults(document, _kind_of(msgspec.convert(document, _Header)).type))
 
 
 def unknown_fields(document: dict[str, Any]) -> list[str]:

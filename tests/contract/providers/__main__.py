@@ -64,7 +64,10 @@ async def _serve(name, port, kubeconfig):
     async with serving(server.answer, port=port) as base:
         key = server.credentials(base)
         join = _JOIN.format(join=cloud.join_line, shebang=cloud.shebang) if cloud.has_machines else ""
-        print(_CLASS.format(name=name, base=base, path=cloud.path, key=key, join=join, namespace=OPERATOR_NAMESPACE), flush=True)
+        print(
+            _CLASS.format(name=name, base=base, path=cloud.path, key=key, join=join, namespace=OPERATOR_NAMESPACE),
+            flush=True,
+        )
         for group, kind, members in cloud.groups:
             server.add_group(group, kind, members)
         if cloud.groups:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 import msgspec
 
 
-class Fault(NamedTuple):
+class SchemaFault(NamedTuple):
     """Why a field is refused. The path is empty for the value as a whole."""
 
     path: str
@@ -22,15 +22,15 @@ class _Part(NamedTuple):
     path: str
 
 
-def faults(value: Any, expected: Any, path: str = "") -> Iterator[Fault]:
+def schema_faults(value: Any, expected: Any, path: str = "") -> Iterator[SchemaFault]:
     """Everything for which decoding refuses the value, as parsed from JSON."""
     refusal = _refusal(value, expected)
     if refusal is None:
         return
     plain, limits = _plain(expected)
-    found = [Fault(path, each) for each in _faults_of_the_whole(value, plain, limits)]
-    found += [fault for part in _parts(value, plain, path) for fault in faults(*part)]
-    yield from found or [Fault(path, refusal)]
+    found = [SchemaFault(path, each) for each in _faults_of_the_whole(value, plain, limits)]
+    found += [fault for part in _parts(value, plain, path) for fault in schema_faults(*part)]
+    yield from found or [SchemaFault(path, refusal)]
 
 
 def _refusal(value: Any, expected: Any) -> str | None:
