@@ -136,6 +136,16 @@ def test_offers_of_nodes_and_of_disabled_providers_are_none():
     assert found.reason is Reason.NO_CAPACITY_CONFIGURED
 
 
+def test_of_several_offers_the_one_that_comes_nearest_is_named():
+    three = source(offer("NVIDIA H100", "2.00", memory=80), offer("NVIDIA L4", "0.60"), offer("NVIDIA A40", memory=48))
+    assert "NVIDIA L4 of runpod costs" in choose(three, marks=Marks(gpu_types=("L4", "H100"))).sentence
+    assert (
+        "NVIDIA H100 of runpod has 80 GiB a GPU, below 100" in choose(three, marks=Marks(gpu_memory_gib=100)).sentence
+    )
+    asked = choose(three, marks=Marks(gpu_memory_gib=48, gpu_types=("H200",)))
+    assert "asks for GPU type H200" in asked.sentence, "of two that are not allowed, the one with enough memory"
+
+
 def test_a_sentence_names_a_few_of_many_types():
     names = (*(f"GPU-{number}" for number in range(2000)), "x" * 5000)
     found = choose(source(offer()), marks=Marks(gpu_types=names))
