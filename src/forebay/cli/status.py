@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from forebay.cli.output import add_output_option, print_document, print_table
+from forebay.cli.output import add_output_option, print_document, print_long_table, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -166,7 +166,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
         )
     if status.machines:
         print()
-        print_table(
+        print_long_table(
             ("INSTANCE", "STATE", "REASON", "IN STATE", "GPUS", "PRICE", "NODE", "PODS"),
             [
                 (
@@ -181,12 +181,14 @@ def show(status: "ClusterStatus", now: datetime) -> None:
                 )
                 for each in status.machines
             ],
+            "instances",
         )
     if status.waiting:
         print()
-        print_table(
+        print_long_table(
             ("WAITING POD", "GPUS", "FOR", "REASON"),
             [(each.pod, str(each.gpus), human(now - each.since), each.reason) for each in status.waiting],
+            "waiting pods",
         )
 
 

@@ -22,6 +22,7 @@ from forebay.reconcile.machine_costs import hourly_cost
 from forebay.reporting.budget_waits import is_gated
 from forebay.reporting.cluster_view import EventLine, Leader, pods_by_node
 from forebay.reporting.machines import NO_COST, MachineView, cost, decimal, machine_view
+from forebay.reporting.observation import records_by_pod
 from forebay.reporting.provisioner_views import ProvisionerView
 
 
@@ -127,6 +128,7 @@ def status_fields(
     by_node = pods_by_node(pods)
     latest_events = {each.about: each for each in events}
     by_name = {node.name: node for node in nodes}
+    launched = records_by_pod(records)
     planned = planned_nodes(records, {pod.uid for pod in waiting})
     return {
         "nodes": len(real),
@@ -145,7 +147,7 @@ def status_fields(
                 pod.unschedulable_since or pod.created,
                 why_waiting(
                     pod,
-                    records,
+                    launched.get(pod.uid, ()),
                     latest_events=latest_events,
                     nodes=by_name,
                     planned_for_pod=planned.get(pod.uid, ()),
