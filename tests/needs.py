@@ -2,7 +2,7 @@
 
 A test says so by the marker of the need (`@pytest.mark.helm`), a test of the control plane by its fixtures. Where the
 need is not met the test is skipped, and the run ends with one line for each such need: how many tests did not run, and
-what to do. Where CI=true the test fails instead.
+what to do. Where CI=true the test fails instead. Tests that are skipped for another reason are counted by it.
 """
 
 import os
@@ -119,13 +119,18 @@ def skip(need: Need) -> NoReturn:
 
 
 def summary(reasons: Iterable[str]) -> list[str]:
-    """One line for each need that was not met, from the reasons of all tests that were skipped."""
+    """One line for each need that was not met, and for each other reason, of all tests that were skipped."""
     skipped = Counter(reasons)
-    return [
-        f"NOT TESTED without {need.what} ({count} {'test' if count == 1 else 'tests'}): {need.remedy}"
+    lines = [
+        f"NOT TESTED without {need.what} ({_tests(count)}): {need.remedy}"
         for need in NEEDS
-        if (count := skipped[need.reason])
+        if (count := skipped.pop(need.reason, 0))
     ]
+    return lines + [f"SKIPPED ({_tests(count)}): {reason}" for reason, count in skipped.most_common()]
+
+
+def _tests(count: int) -> str:
+    return f"{count} {'test' if count == 1 else 'tests'}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
