@@ -16,6 +16,7 @@ from forebay.api.names import (
     PAUSE_REQUESTED_AT_ANNOTATION,
     PAUSE_REQUESTED_BY_ANNOTATION,
     PAUSED_LABEL,
+    STARTUP_TAINT,
     VIRTUAL_NODE,
 )
 from forebay.install.admission_policies import admission_policies
@@ -109,6 +110,8 @@ def scene(rig: Rig) -> None:
     }
     rig.call("POST", f"{FOREBAY}/namespaces/{HOME}/gpunodepools", pool)
     rig.call("POST", "/api/v1/nodes", {"metadata": {"name": VIRTUAL_NODE}})
+    taint = {"key": STARTUP_TAINT, "value": "uid", "effect": "NoSchedule"}
+    rig.call("POST", "/api/v1/nodes", {"metadata": {"name": "kept"}, "spec": {"taints": [taint]}})
     rig.call("POST", LEASES, {"metadata": {"name": VIRTUAL_NODE}, "spec": {}})
 
 
@@ -162,6 +165,7 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
         "classes": sum("forebay.dev/nodeclass" in each["metadata"].get("finalizers", ()) for each in classes),
         "records": 1,
         "published": 2,
+        "nodes": 1,
         "virtual_nodes": 1,
         "machines": [],
     }
@@ -172,6 +176,8 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
     for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
         left = own_rig.call("GET", f"/apis/admissionregistration.k8s.io/v1/{plural}")["items"]
         assert [each["metadata"]["name"] for each in left if "forebay" in each["metadata"]["name"]] == []
+    taints = own_rig.call("GET", "/api/v1/nodes/kept")["spec"].get("taints", [])
+    assert STARTUP_TAINT not in {each["key"] for each in taints}
     for path in (f"/api/v1/nodes/{VIRTUAL_NODE}", f"{LEASES}/{VIRTUAL_NODE}"):
         with pytest.raises(RigFailed, match="404"):
             own_rig.call("GET", path)

@@ -221,3 +221,16 @@ async def test_the_node_of_remote_pods_stays_while_one_of_them_runs():
         assert (await uninstalled(it, leave_machines=True)).virtual_nodes == 0
         assert VIRTUAL_NODE in nodes_and_leases(it)
         assert "Node runpod-virtual-node stays with 1 unfinished pod (default/far)." in it.said
+
+
+async def test_a_node_that_was_kept_for_its_pods_is_open_to_all():
+    async with world(nodes=()) as it:
+        taints = [
+            {"key": "forebay.dev/startup", "value": "uid-1", "effect": "NoSchedule"},
+            {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+            {"key": "forebay.dev/startup", "value": "uid-2", "effect": "PreferNoSchedule"},
+        ]
+        it.store.create(kinds.NODE_KIND, {"metadata": {"name": "m"}, "spec": {"taints": taints}})
+        assert (await uninstalled(it)).nodes == 1
+        assert it.store.get(kinds.NODE_KIND, None, "m")["spec"]["taints"] == [taints[1]]
+        assert (await uninstalled(it)).nodes == 0

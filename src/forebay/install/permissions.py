@@ -296,6 +296,7 @@ UNINSTALL_CLUSTER_PERMISSIONS: Final = (
         verbs=("delete",),
         why="deletes the class that shows the machines of environment variables",
     ),
+    Permission(group="", resources=("nodes",), verbs=("list", "patch"), why="removes the startup taint from nodes"),
     Permission(
         group="", resources=("nodes",), names=(VIRTUAL_NODE,), verbs=("delete",), why="deletes the node of remote pods"
     ),

@@ -27,6 +27,7 @@ from forebay.api.names import (
     PAUSED_BY_ANNOTATION,
     PAUSED_LABEL,
     PAUSED_RATE_ANNOTATION,
+    STARTUP_TAINT,
     USAGE_FINALIZER,
     VIRTUAL_NODE,
 )
@@ -97,6 +98,8 @@ class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
     #: Classes and pools that showed the machines of environment variables.
     published: int = 0
     records: int = 0
+    #: Nodes that were still kept for the pods they were launched for.
+    nodes: int = 0
     #: Nodes that stood for remote containers.
     virtual_nodes: int = 0
     #: Names of GPUInstances whose machines stay on.
@@ -137,6 +140,7 @@ class Uninstaller:
         classes = await self._clean_classes()
         published = await self._delete_published()
         records, machines = await self._clean_records()
+        opened = await self._open_nodes()
         virtual_nodes = await self._delete_virtual_node()
         return Uninstalled(
             policies=policies,
@@ -145,6 +149,7 @@ class Uninstaller:
             classes=classes,
             published=published,
             records=records,
+            nodes=opened,
             virtual_nodes=virtual_nodes,
             machines=machines,
         )
@@ -312,6 +317,28 @@ class Uninstaller:
         for each in gone:
             await self._remove_finalizer(GPU_INSTANCES, each, INSTANCE_FINALIZER)
         return len(gone), sorted(each.metadata.name for each in records if each not in gone)
+
+    async def _open_nodes(self) -> int:
+        """Removes the startup taint, which nobody else takes off: no other pod could run on such a node."""
+        opened = 0
+        for node in (await self._client.list_all(NODES)).items:
+            # The last first, so that the places of the others stay.
+            places = [at for at, taint in enumerate(node.taints) if taint.key == STARTUP_TAINT][::-1]
+            patch = [
+                step
+                for at in places
+                for step in (
+                    {"op": "test", "path": f"/spec/taints/{at}/key", "value": STARTUP_TAINT},
+                    {"op": "remove", "path": f"/spec/taints/{at}"},
+                )
+            ]
+            if patch:
+                with suppress(NotFound):
+                    await self._client.patch(NODES, node.name, writes.json_patch(patch))
+                    opened += 1
+        if opened:
+            self._progress(f"Taint {STARTUP_TAINT} removed from {counted(opened, 'node')}.")
+        return opened
 
     async def _delete_virtual_node(self) -> int:
         """Deletes the node of remote pods and its Lease, unless pods still run there: they would be lost with it."""

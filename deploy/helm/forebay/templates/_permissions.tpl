@@ -225,6 +225,10 @@
 - apiGroups: ["forebay.dev"]
   resources: ["gpunodeclasses"]
   verbs: ["delete"]
+# removes the startup taint from nodes
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["list", "patch"]
 # deletes the node of remote pods
 - apiGroups: [""]
   resources: ["nodes"]
