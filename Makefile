@@ -51,7 +51,7 @@ $(VENV)-run/.stamp: requirements/demo.txt requirements/build.txt pyproject.toml
 test: env ## run all tests; the first time builds a real control plane (about 9 minutes)
 	@$(BIN)/python -m tests.rig.build || [ "$$CI" != true ]
 	@tests/install-kubectl
-	@tests/install-browser
+	@tests/install-programs
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not parts"
 
 .PHONY: parts

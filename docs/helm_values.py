@@ -15,6 +15,12 @@ Schema = dict[str, Any]
 
 _URL: Final = {"type": "string", "pattern": "^https?://[^ ]+$", "maxLength": 2048}
 _DURATION: Final = {"type": "string", "pattern": "^([0-9]{1,7}([.][0-9]{1,6})?(ms|s|m|h))+$"}
+#: As Prometheus reads durations: no fractions, and the larger unit first.
+_SCRAPE_DURATION: Final = {
+    "type": "string",
+    "pattern": "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?([0-9]{1,7}ms)?$",
+    "minLength": 2,
+}
 _QUANTITY: Final = {
     "type": ["number", "string"],
     "pattern": "^[0-9]+([.][0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$",
@@ -163,8 +169,9 @@ def _monitor(*, defaults: bool) -> dict[str, Schema]:
     """What can be said about the ServiceMonitor, with or without default values."""
     found: dict[str, Schema] = {
         "enabled": {"type": "boolean", "default": False, "description": "Create a ServiceMonitor."},
-        "interval": _DURATION | {"default": "30s", "description": "Scrape interval."},
-        "scrapeTimeout": _DURATION | {"default": "10s", "description": "How long one scrape may take."},
+        "interval": _SCRAPE_DURATION | {"default": "30s", "description": "Scrape interval."},
+        "scrapeTimeout": _SCRAPE_DURATION
+        | {"default": "10s", "description": "How long one scrape may take; no longer than the interval."},
         "scheme": {
             "type": "string",
             "enum": ["http", "https"],

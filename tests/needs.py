@@ -2,7 +2,7 @@
 
 A test says so by the marker of the need (`@pytest.mark.helm`), a test of the control plane by its fixtures. Where the
 need is not met the test is skipped, and the run ends with one line for each such need: how many tests did not run, and
-what to do. Where CI=true the test fails instead.
+what to do. Where CI=true the test fails instead. Tests that are skipped for another reason are counted by it.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 from tests.browser.chromium import chromium
-from tests.rig.binaries import HOW_TO_GET, find
+from tests.rig.binaries import HOW_TO_GET, cache_root, find
 
 BIN = Path(sys.executable).parent
 UV = BIN / "uv"
@@ -37,6 +37,12 @@ def kubectl() -> Path | None:
 def helm() -> str | None:
     """Beside the interpreter, where the package `helm-binary` puts it; else the machine's own."""
     return shutil.which("helm", path=str(BIN)) or shutil.which("helm")
+
+
+def of_prometheus(program: str) -> str | None:
+    """`prometheus` or `promtool`: the machine's own, else where `tests/install-programs` unpacks Debian's package."""
+    unpacked = cache_root().parent / "debian/prometheus/usr/bin"
+    return shutil.which(program) or shutil.which(program, path=str(unpacked))
 
 
 class Need(NamedTuple):
@@ -63,22 +69,22 @@ NEEDS = (
     Need(
         "shells",
         "zsh and fish",
-        "install the packages zsh and fish",
+        "run `tests/install-programs` as root, or install the packages zsh and fish",
         lambda: all(map(shutil.which, ("zsh", "fish"))),
         optional=True,
     ),
     Need(
         "browser",
         "a browser",
-        "install chromium (Debian's package of that name)",
+        "run `tests/install-programs` as root, or install chromium",
         lambda: chromium() is not None,
         optional=True,
     ),
     Need(
         "prometheus",
         "Prometheus",
-        "install prometheus (Debian's package of that name)",
-        lambda: all(map(shutil.which, ("prometheus", "promtool"))),
+        "run `tests/install-programs`, or install prometheus (Debian's package of that name)",
+        lambda: all(map(of_prometheus, ("prometheus", "promtool"))),
         optional=True,
     ),
     Need(
@@ -113,13 +119,18 @@ def skip(need: Need) -> NoReturn:
 
 
 def summary(reasons: Iterable[str]) -> list[str]:
-    """One line for each need that was not met, from the reasons of all tests that were skipped."""
+    """One line for each need that was not met, and for each other reason, of all tests that were skipped."""
     skipped = Counter(reasons)
-    return [
-        f"NOT TESTED without {need.what} ({count} {'test' if count == 1 else 'tests'}): {need.remedy}"
+    lines = [
+        f"NOT TESTED without {need.what} ({_tests(count)}): {need.remedy}"
         for need in NEEDS
-        if (count := skipped[need.reason])
+        if (count := skipped.pop(need.reason, 0))
     ]
+    return lines + [f"SKIPPED ({_tests(count)}): {reason}" for reason, count in skipped.most_common()]
+
+
+def _tests(count: int) -> str:
+    return f"{count} {'test' if count == 1 else 'tests'}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

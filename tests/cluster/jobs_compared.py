@@ -39,6 +39,7 @@ _TAINT = {"key": "test.forebay.dev/local", "value": "yes", "effect": "NoSchedule
 _FAIL_JOB = {
     "rules": [{"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]}}]
 }
+_TWO_SUFFICE = {"rules": [{"succeededCount": 2}]}
 #: Seconds without a change. An order whose outcome is unknown is made again after two minutes, three times at the most.
 _PATIENCE = 400.0
 #: Seconds. On a busy machine a leader loses a shorter one again and again, and that without being killed.
@@ -57,6 +58,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"runs": "10h", "activeDeadlineSeconds": 6},
     {"runs": "2s", "exit_code": 1, "completionMode": "Indexed", "completions": 2, "parallelism": 1},
     {"runs": "1s", "exit_code": 5, "backoffLimit": 1},
+    {"runs": "1s", "completionMode": "Indexed", "completions": 5, "parallelism": 1, "successPolicy": _TWO_SUFFICE},
 )
 
 

@@ -1,6 +1,6 @@
 """Remote Jobs behave as the end-to-end tests of Kubernetes ask of Jobs (test/e2e/apps/job.go), on a real control plane.
 
-What is asked is restated here: parallelism 2 and 4 completions, as there.
+What is asked is restated here: parallelism 2 and 4 completions, as there. The success policy is one more.
 """
 
 import asyncio
@@ -69,6 +69,23 @@ async def numbers_its_pods(jobs):
     assert told == {str(number): f"counts-{number}" for number in range(4)}
     orders = [jobs.cloud.orders[each["metadata"]["annotations"]["runpod.io/pod-id"]] for each in pods]
     assert {each["env"]["JOB_COMPLETION_INDEX"] for each in orders} == set(told)
+
+
+async def ends_with_the_index_that_its_success_policy_names(jobs):
+    policy = {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}
+    await jobs.start("leads", completionMode="Indexed", parallelism=3, completions=3, successPolicy=policy)
+    pods = {each["metadata"]["annotations"][INDEX]: each for each in await jobs.running("leads", 3)}
+    jobs.exits(pods["0"], 0)
+    status = await jobs.has_ended("leads", "Complete")
+    assert reasons(status) == {"SuccessCriteriaMet": "SuccessPolicy", "Complete": "SuccessPolicy"}
+    assert (status["succeeded"], status["completedIndexes"], status.get("failed", 0)) == (1, "0", 0)
+
+    async def alone():
+        return [each for each in (await jobs.pods("leads"),) if len(each) == 1]
+
+    ((left,),) = await until(alone, "the pods of the other indexes are gone")
+    assert left["metadata"]["uid"] == pods["0"]["metadata"]["uid"]
+    assert left["status"]["phase"] == "Succeeded"
 
 
 async def removes_its_pods_when_deleted(jobs):
@@ -154,6 +171,7 @@ STORIES = (
     starts_no_pods_while_suspended,
     loses_its_pods_when_suspended,
     numbers_its_pods,
+    ends_with_the_index_that_its_success_policy_names,
     removes_its_pods_when_deleted,
     fails_once_and_is_restarted_in_its_container,
     fails_once_and_gets_another_pod,

@@ -16,6 +16,8 @@ from forebay.api.names import (
     PAUSE_REQUESTED_AT_ANNOTATION,
     PAUSE_REQUESTED_BY_ANNOTATION,
     PAUSED_LABEL,
+    STARTUP_TAINT,
+    VIRTUAL_NODE,
 )
 from forebay.install.admission_policies import admission_policies
 from forebay.install.operator_policies import operator_account, operator_policies
@@ -29,6 +31,7 @@ from tests.unit.deploy import helm as chart
 
 HOME = "forebay-system"
 TEAM = "leaving"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 OPERATOR = operator_account()
 MACHINE = {"name": "m", "gpuCount": 1, "scaleUpEndpoint": "http://m/on", "scaleDownEndpoint": "http://m/off"}
 
@@ -106,6 +109,10 @@ def scene(rig: Rig) -> None:
         "spec": {"nodeClassRef": {"name": published}},
     }
     rig.call("POST", f"{FOREBAY}/namespaces/{HOME}/gpunodepools", pool)
+    rig.call("POST", "/api/v1/nodes", {"metadata": {"name": VIRTUAL_NODE}})
+    taint = {"key": STARTUP_TAINT, "value": "uid", "effect": "NoSchedule"}
+    rig.call("POST", "/api/v1/nodes", {"metadata": {"name": "kept"}, "spec": {"taints": [taint]}})
+    rig.call("POST", LEASES, {"metadata": {"name": VIRTUAL_NODE}, "spec": {}})
 
 
 def record(rig: Rig, state: str) -> None:
@@ -158,6 +165,8 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
         "classes": sum("forebay.dev/nodeclass" in each["metadata"].get("finalizers", ()) for each in classes),
         "records": 1,
         "published": 2,
+        "nodes": 1,
+        "virtual_nodes": 1,
         "machines": [],
     }
     assert marks(own_rig.call("GET", f"/api/v1/namespaces/{TEAM}/pods/held")) == ([], [])
@@ -167,6 +176,11 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
     for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
         left = own_rig.call("GET", f"/apis/admissionregistration.k8s.io/v1/{plural}")["items"]
         assert [each["metadata"]["name"] for each in left if "forebay" in each["metadata"]["name"]] == []
+    taints = own_rig.call("GET", "/api/v1/nodes/kept")["spec"].get("taints", [])
+    assert STARTUP_TAINT not in {each["key"] for each in taints}
+    for path in (f"/api/v1/nodes/{VIRTUAL_NODE}", f"{LEASES}/{VIRTUAL_NODE}"):
+        with pytest.raises(RigFailed, match="404"):
+            own_rig.call("GET", path)
     for path in (f"{FOREBAY}/gpunodeclasses/leaving", f"{FOREBAY}/gpuinstances/m"):
         own_rig.call("DELETE", path)
         with pytest.raises(RigFailed, match="404"):

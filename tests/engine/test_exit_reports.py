@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState
@@ -50,6 +51,27 @@ async def test_the_exit_code_is_known_as_soon_as_it_is_written():
         assert reports.reports["uid-1"].exit_code == 7
         assert len(changes) == 1
         assert (changes[0] - before).total_seconds() <= 2
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        pytest.param([b"data: {\n\n"], id="half an event"),
+        pytest.param([b"id: 1\ndata: null\n\n", b"data: []\n\n", b'data: {"line": 7}\n\n'], id="no lines"),
+        pytest.param([b"<html>gateway</html>\n\n"], id="a page"),
+        pytest.param([b"\xff\xfe\x00\n\n", b"data: \xff\n\n"], id="bytes"),
+        pytest.param([b'data: {"line": "x", "ts": "2026-01-01T00:00:00"}\n\n'], id="a time without a zone"),
+        pytest.param([b'data: {"line": "x", "ts": {"when": "late"}}\n\n'], id="no time"),
+        pytest.param([b"data: " + b"x" * 65536] + [b"x" * 65536] * 100 + [b"\r", b"\n\r\n"], id="a line without end"),
+    ],
+)
+async def test_a_line_that_cannot_be_read_hides_no_exit_code(garbage):
+    async with followed() as (harness, pod, reports, _changes):
+        harness.world.log_garbage = garbage
+        reports.follow([record(pod)])
+        await asyncio.sleep(32)
+        assert reports.reports["uid-1"].exit_code == 7
+        assert harness.world.log_streams == 1
 
 
 async def test_lines_of_another_container_and_of_the_program_are_no_reports():

@@ -21,6 +21,7 @@ from forebay.net import clock
 from forebay.net.serve import serving
 from forebay.web.metrics import metrics_page
 from forebay.web.pages import pages
+from tests.needs import of_prometheus
 from tests.rig.control_plane import free_ports
 
 RULES = Path(__file__).parents[2] / "deploy/prometheus/rules.yaml"
@@ -37,7 +38,7 @@ async def prometheus(directory, target):
     }
     (directory / "prometheus.yml").write_text(json.dumps(config))
     process = await asyncio.create_subprocess_exec(
-        "prometheus",
+        of_prometheus("prometheus"),
         f"--config.file={directory / 'prometheus.yml'}",
         f"--storage.tsdb.path={directory / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",

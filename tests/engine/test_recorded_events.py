@@ -124,4 +124,10 @@ async def test_a_condition_is_told_when_its_status_or_reason_changes_and_a_bad_o
         tell([], [fine], "new")
         tell([fine], [bad], "turned")
         tell([bad], [condition(Truth.FALSE, "Other")], "other", bad=Truth.TRUE)
-        assert set(await it.told()) == {("new", "Normal"), ("turned", "Warning"), ("other", "Normal")}
+        tell([], [condition(Truth.UNKNOWN)], "unchecked")
+        assert set(await it.told()) == {
+            ("new", "Normal"),
+            ("turned", "Warning"),
+            ("other", "Normal"),
+            ("unchecked", "Normal"),
+        }

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from forebay.api.names import VIRTUAL_NODE
 from forebay.embedded.api import kinds
 from forebay.install.admission_policies import admission_policies
 from forebay.install.uninstall import MachinesRunning, Uninstalled, Uninstaller
@@ -191,3 +192,45 @@ async def test_it_can_be_repeated_and_where_nothing_is_installed_nothing_is_done
         assert await uninstalled(it) == Uninstalled()
         assert await uninstalled(it) == Uninstalled()
         assert it.said == []
+
+
+def virtual_node(it):
+    it.store.create(kinds.NODE_KIND, {"metadata": {"name": VIRTUAL_NODE}, "spec": {}})
+    lease = {"metadata": {"name": VIRTUAL_NODE, "namespace": "kube-node-lease"}, "spec": {}}
+    it.store.create(it.store.kinds.named("coordination.k8s.io/v1", "Lease"), lease)
+
+
+def nodes_and_leases(it):
+    leases = it.store.list(it.store.kinds.named("coordination.k8s.io/v1", "Lease"))
+    return {each["metadata"]["name"] for each in (*it.store.list(kinds.NODE_KIND), *leases)}
+
+
+async def test_the_node_of_remote_pods_goes_with_its_lease():
+    async with world() as it:
+        virtual_node(it)
+        assert (await uninstalled(it)).virtual_nodes == 1
+        assert VIRTUAL_NODE not in nodes_and_leases(it)
+        assert any("runpod-virtual-node deleted" in each for each in it.said)
+        assert (await uninstalled(it)).virtual_nodes == 0
+
+
+async def test_the_node_of_remote_pods_stays_while_one_of_them_runs():
+    async with world() as it:
+        virtual_node(it)
+        it.pod("far", 1, nodeName=VIRTUAL_NODE)
+        assert (await uninstalled(it, leave_machines=True)).virtual_nodes == 0
+        assert VIRTUAL_NODE in nodes_and_leases(it)
+        assert "Node runpod-virtual-node stays with 1 unfinished pod (default/far)." in it.said
+
+
+async def test_a_node_that_was_kept_for_its_pods_is_open_to_all():
+    async with world(nodes=()) as it:
+        taints = [
+            {"key": "forebay.dev/startup", "value": "uid-1", "effect": "NoSchedule"},
+            {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+            {"key": "forebay.dev/startup", "value": "uid-2", "effect": "PreferNoSchedule"},
+        ]
+        it.store.create(kinds.NODE_KIND, {"metadata": {"name": "m"}, "spec": {"taints": taints}})
+        assert (await uninstalled(it)).nodes == 1
+        assert it.store.get(kinds.NODE_KIND, None, "m")["spec"]["taints"] == [taints[1]]
+        assert (await uninstalled(it)).nodes == 0

@@ -40,9 +40,7 @@ class Kept:
 
     def keeper(self, name="one"):
         client = Client(Faulty(InProcess(self.handler), self._faults), "http://embedded")
-        return VirtualNodeKeeper(
-            client, name, lambda: self.leader == name, now, lambda: self.endpoint, version="v1.36.4"
-        )
+        return VirtualNodeKeeper(client, name, lambda: self.leader == name, now, lambda: self.endpoint)
 
     @property
     def node(self):
@@ -73,6 +71,7 @@ async def test_the_node_is_created_ready_tainted_and_without_gpus():
         assert taints["runpod.io/virtual"] == "NoSchedule"
         assert "nvidia.com/gpu" not in world.node["status"]["allocatable"]
         assert world.node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == 10250
+        assert world.node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.4+forebay.embedded"
         assert world.lease["spec"]["holderIdentity"] == "one"
 
 

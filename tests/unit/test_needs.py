@@ -39,6 +39,7 @@ def test_each_need_that_is_not_met_has_one_line_with_its_count():
     assert lines == [
         f"NOT TESTED without a real control plane (1 test): {control_plane.remedy}",
         f"NOT TESTED without kubectl (2 tests): {kubectl.remedy}",
+        "SKIPPED (1 test): it does not promise that",
     ]
     assert helm.reason == f"NOT TESTED without Helm: {helm.remedy}"
     assert summary([]) == []

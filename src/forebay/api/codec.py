@@ -18,6 +18,7 @@ from forebay.api.kinds import KINDS
 from forebay.api.meta import Object
 from forebay.api.names import API_VERSION
 from forebay.api.schema import Schema, object_schema
+from forebay.api.schema_faults import SchemaFault, schema_faults
 
 T = TypeVar("T", bound=Object)
 
@@ -63,6 +64,11 @@ def encode(obj: Object) -> bytes:
     (kind,) = (kind for kind in KINDS if kind.type is type(obj))
     document = {"apiVersion": kind.api_version, "kind": kind.kind} | msgspec.to_builtins(obj)
     return msgspec.json.encode(document)
+
+
+def all_faults(document: dict[str, Any]) -> list[SchemaFault]:
+    """Everything for which a manifest of one of Forebay's kinds cannot be decoded. Raises for other kinds."""
+    return list(schema_faults(document, _kind_of(msgspec.convert(document, _Header)).type))
 
 
 def unknown_fields(document: dict[str, Any]) -> list[str]:

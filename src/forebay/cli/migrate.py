@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import os
 import re
+from copy import deepcopy
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forebay.cli.manifests import add_namespace_option, namespace_of, print_documents
@@ -86,6 +88,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         group_provider=arguments.group_provider,
         group_location=arguments.group_location,
         machine_groups=_machine_groups,
+        broken_rules=_broken_rules,
     )
     documents = _documents(arguments, settings)
     variables = {} if arguments.env_file is None else _variables(arguments.env_file)
@@ -102,6 +105,11 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     elif not arguments.check:
         print_documents([*done.manifests])
     _print_notes(done)
+    if done.manifests and not _rules_can_be_checked():
+        print_line(
+            "Validation rules were not checked, which needs the extra `embedded`: kubectl apply --dry-run=server does.",
+            error=True,
+        )
     if done.values and not arguments.values:
         print_line("Values for Forebay's chart: run the command again with --values.", error=True)
     if arguments.apply:
@@ -163,6 +171,26 @@ def _machine_groups(variables: "Mapping[str, str]") -> "MachineGroups":
 
     groups = read_groups(variables)
     return MachineGroups(machines=[msgspec.to_builtins(each) for each in groups.machines], problems=groups.problems)
+
+
+def _rules_can_be_checked() -> bool:
+    return find_spec("celpy") is not None
+
+
+def _broken_rules(manifest: "Mapping[str, Any]") -> list[str]:
+    """Sentences of the API server, as far as this installation can evaluate its rules."""
+    if not _rules_can_be_checked():
+        return []
+    from forebay.embedded.api.schema import default, validate
+    from forebay.install.crds import custom_resource_definitions
+
+    for definition in custom_resource_definitions():
+        if definition["spec"]["names"]["kind"] == manifest["kind"]:
+            schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            stored = deepcopy(dict(manifest))
+            default(schema, stored)
+            return [f"{cause}." for cause in validate(schema, stored)]
+    return []
 
 
 def _variables(name: str) -> dict[str, str]:

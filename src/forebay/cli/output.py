@@ -18,6 +18,8 @@ from forebay.reporting.printable import printable
 
 #: The last column is not wrapped to fewer characters than this: it would take too many lines.
 _NARROWEST: Final = 24
+#: Rows of a long table that a terminal shows.
+_MOST_ROWS: Final = 50
 #: Codes of the terminal (SGR).
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
 #: Cells of tables that stand out, by their whole text: states, conditions and types of events.
@@ -70,6 +72,14 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, titles:
             cells = row[:-1] if number == 0 else [""] * (len(row) - 1)
             padded = (style(cell) + " " * (wide - len(cell)) for cell, wide in zip(cells, widths, strict=False))
             print("   ".join((*padded, style(line) if number == 0 else line)).rstrip())
+
+
+def print_long_table(header: Sequence[str], rows: Sequence[Sequence[str]], what: str) -> None:
+    """A table that may have thousands of rows: on a terminal its first ones, elsewhere all of them."""
+    shown = rows[:_MOST_ROWS] if terminal_width() else rows
+    print_table(header, shown)
+    if more := len(rows) - len(shown):
+        print_line(f"{more:,} more {what}: pipe the output into less, or see --output json")
 
 
 def _titled(cell: str) -> str:

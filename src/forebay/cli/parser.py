@@ -12,8 +12,11 @@ from forebay.cli.watching import add_watch_option
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
 
 _COMMAND: Final = "COMMAND"
+#: From 0 to 1: how much an option must resemble the one that was written.
+_LIKE: Final = 0.75
 _REQUIRED: Final = "the following arguments are required: "
 #: Argparse's own words, with and without quotes around the choices.
+_INTEGER: Final = re.compile(r"invalid int value: ('.*')", re.DOTALL)
 _CHOICE: Final = re.compile(r"argument ([^ :]+): invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
 
 
@@ -53,7 +56,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong and where to read on, instead of all options."""
 
     def error(self, message: str) -> NoReturn:
-        message = message.replace(_REQUIRED, "give ", 1)
+        message = _INTEGER.sub(r"\1 is not a whole number", message.replace(_REQUIRED, "give ", 1))
         chosen = _CHOICE.search(message)
         if chosen is not None:
             possible = [each.strip(" '\"") for each in chosen[3].split(",")]
@@ -122,7 +125,7 @@ def parse(
     command: Command | None = arguments.command
     if unknown:
         # By the parser of the command, which knows where to read on.
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(arguments.parser, unknown[0])}")
     if command is None:
         # Whoever names no command asks what there is.
         arguments.parser.print_help()
@@ -135,6 +138,13 @@ def parse(
     except SettingsError as error:
         raise UserError(_all_problems(error, command)) from error
     return command, arguments, settings
+
+
+def _nearest(parser: argparse.ArgumentParser, unknown: str) -> str:
+    """Asks whether an option was meant that is written almost like the unknown one."""
+    known = parser.format_help()
+    near = difflib.get_close_matches(unknown.partition("=")[0], re.findall(r"--[a-z-]+", known), 1, _LIKE)
+    return f"; did you mean {near[0]}?" if near and unknown.startswith("--") else ""
 
 
 def _all_problems(error: SettingsError, command: Command) -> str:

@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from forebay.cli.output import add_output_option, print_document, print_table
+from forebay.cli.output import add_output_option, print_document, print_long_table, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -109,6 +109,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
     kinds = f"{len(status.kinds_installed)} kinds installed"
     if status.kinds_missing:
         kinds = missing_kinds_text(status.kinds_missing)
+    remote = f"; {status.gpus_remote} in remote containers" if status.gpus_remote else ""
     print_table(
         ("Cluster", f"{status.server} ({status.source})"),
         [
@@ -119,7 +120,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
             ("Leader", leader_text(status.leaders, status.operator_namespace, status.other_leases, now)),
             ("Data age", view_age_text(status.views)),
             ("Nodes", f"{status.nodes_ready} of {status.nodes} Ready"),
-            ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by bound pods"),
+            ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by bound pods{remote}"),
             ("Pods", f"{status.pods}, of which {len(status.waiting)} waiting for a GPU"),
             ("Cost", spend_text(status.spend, status.bill)),
         ],
@@ -165,7 +166,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
         )
     if status.machines:
         print()
-        print_table(
+        print_long_table(
             ("INSTANCE", "STATE", "REASON", "IN STATE", "GPUS", "PRICE", "NODE", "PODS"),
             [
                 (
@@ -180,12 +181,14 @@ def show(status: "ClusterStatus", now: datetime) -> None:
                 )
                 for each in status.machines
             ],
+            "instances",
         )
     if status.waiting:
         print()
-        print_table(
+        print_long_table(
             ("WAITING POD", "GPUS", "FOR", "REASON"),
             [(each.pod, str(each.gpus), human(now - each.since), each.reason) for each in status.waiting],
+            "waiting pods",
         )
 
 

@@ -94,10 +94,11 @@ COMMAND = Command(
     summary="prepare the cluster for Forebay's removal: no finalizer, gate or policy stays",
     description="Prepare the cluster for Forebay's removal: halt the operators, delete the admission policies,\n"
     "remove Forebay's finalizers and scheduling gates from pods, resume the Jobs that budgets paused,\n"
-    "delete the class and pool of machines that environment variables name, and remove the finalizers\n"
-    "of other GPUNodeClasses and of GPUInstances that are gone. Then print the remaining steps. While\n"
-    "machines are running, nothing is changed: without Forebay, nothing would power them off or\n"
-    "terminate them. The command can be repeated. The Helm chart runs it as its pre-delete hook.\n\n"
+    "delete the class and pool of machines that environment variables name and the virtual node of\n"
+    "remote pods, and remove the finalizers of other GPUNodeClasses and of GPUInstances that are gone.\n"
+    "Then print the remaining steps. While machines are running, nothing is changed: without Forebay,\n"
+    "nothing would power them off or terminate them. The command can be repeated. The Helm chart runs\n"
+    "it as its pre-delete hook.\n\n"
     "Exit codes: 0 nothing waits for Forebay any more; 2 machines are running, or no cluster.",
     options=add_options,
     run=run,

@@ -296,6 +296,17 @@ UNINSTALL_CLUSTER_PERMISSIONS: Final = (
         verbs=("delete",),
         why="deletes the class that shows the machines of environment variables",
     ),
+    Permission(group="", resources=("nodes",), verbs=("list", "patch"), why="removes the startup taint from nodes"),
+    Permission(
+        group="", resources=("nodes",), names=(VIRTUAL_NODE,), verbs=("delete",), why="deletes the node of remote pods"
+    ),
+    Permission(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        names=(VIRTUAL_NODE,),
+        verbs=("delete",),
+        why="deletes the Lease of that node",
+    ),
 )
 #: In the operator's own namespace, for the same Job.
 UNINSTALL_NAMESPACE_PERMISSIONS: Final = (

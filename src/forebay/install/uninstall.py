@@ -1,12 +1,13 @@
 """Removes Forebay's finalizers, scheduling gates, pause requests and admission policies from a cluster.
 
 The order matters: check that no machine is on, because without Forebay none would be powered off; stop operators, then
-delete the admission policies, because both would add finalizers and gates again; then clean up pods, Jobs, classes and
-records. Every step, and the whole, can be repeated.
+delete the admission policies, because both would add finalizers and gates again; then clean up pods, Jobs, classes,
+records and the virtual node. Every step, and the whole, can be repeated.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, Final, TypeVar
 
@@ -26,7 +27,9 @@ from forebay.api.names import (
     PAUSED_BY_ANNOTATION,
     PAUSED_LABEL,
     PAUSED_RATE_ANNOTATION,
+    STARTUP_TAINT,
     USAGE_FINALIZER,
+    VIRTUAL_NODE,
 )
 from forebay.install.admission_policies import admission_policies
 from forebay.install.operator_policies import KIND as VALIDATING
@@ -36,6 +39,7 @@ from forebay.kube.admission import GROUP, VERSIONS
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Invalid, NotFound
 from forebay.kube.jobs import JOBS
+from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.kube.pods import PODS
 from forebay.kube.resources import AnyObject, Resource
@@ -43,6 +47,7 @@ from forebay.kube.types import LEASES, Lease, micro_time
 from forebay.model.counts import counted
 from forebay.model.workloads import Pod
 from forebay.net import clock
+from forebay.offload.virtual_node import LEASE_NAMESPACE
 from forebay.reconcile.environment_class import Published, is_published
 
 Owned = TypeVar("Owned", bound=Object)
@@ -93,6 +98,10 @@ class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
     #: Classes and pools that showed the machines of environment variables.
     published: int = 0
     records: int = 0
+    #: Nodes that were still kept for the pods they were launched for.
+    nodes: int = 0
+    #: Nodes that stood for remote containers.
+    virtual_nodes: int = 0
     #: Names of GPUInstances whose machines stay on.
     machines: list[str] = []
 
@@ -131,6 +140,8 @@ class Uninstaller:
         classes = await self._clean_classes()
         published = await self._delete_published()
         records, machines = await self._clean_records()
+        opened = await self._open_nodes()
+        virtual_nodes = await self._delete_virtual_node()
         return Uninstalled(
             policies=policies,
             pods=pods,
@@ -138,6 +149,8 @@ class Uninstaller:
             classes=classes,
             published=published,
             records=records,
+            nodes=opened,
+            virtual_nodes=virtual_nodes,
             machines=machines,
         )
 
@@ -257,7 +270,7 @@ class Uninstaller:
             except (NotFound, Conflict):
                 continue
         if jobs:
-            self._progress(f"{len(jobs)} Jobs resumed that were suspended for a budget.")
+            self._progress(f"{counted(len(jobs), 'Job')} resumed, suspended for a budget until now.")
         return len(jobs)
 
     async def _clean_classes(self) -> int:
@@ -269,7 +282,7 @@ class Uninstaller:
         for each in held:
             await self._remove_finalizer(GPU_NODE_CLASSES, each, CLASS_FINALIZER)
         if held:
-            self._progress(f"Finalizer removed from {len(held)} GPUNodeClasses: they can be deleted.")
+            self._progress(f"Finalizer removed from {counted(len(held), 'GPUNodeClass', 'GPUNodeClasses')}.")
         return len(held)
 
     async def _delete_published(self) -> int:
@@ -304,6 +317,45 @@ class Uninstaller:
         for each in gone:
             await self._remove_finalizer(GPU_INSTANCES, each, INSTANCE_FINALIZER)
         return len(gone), sorted(each.metadata.name for each in records if each not in gone)
+
+    async def _open_nodes(self) -> int:
+        """Removes the startup taint, which nobody else takes off: no other pod could run on such a node."""
+        opened = 0
+        for node in (await self._client.list_all(NODES)).items:
+            # The last first, so that the places of the others stay.
+            places = [at for at, taint in enumerate(node.taints) if taint.key == STARTUP_TAINT][::-1]
+            patch = [
+                step
+                for at in places
+                for step in (
+                    {"op": "test", "path": f"/spec/taints/{at}/key", "value": STARTUP_TAINT},
+                    {"op": "remove", "path": f"/spec/taints/{at}"},
+                )
+            ]
+            if patch:
+                with suppress(NotFound):
+                    await self._client.patch(NODES, node.name, writes.json_patch(patch))
+                    opened += 1
+        if opened:
+            self._progress(f"Taint {STARTUP_TAINT} removed from {counted(opened, 'node')}.")
+        return opened
+
+    async def _delete_virtual_node(self) -> int:
+        """Deletes the node of remote pods and its Lease, unless pods still run there: they would be lost with it."""
+        pods = (await self._client.list_all(PODS, fields=f"spec.nodeName={VIRTUAL_NODE}")).items
+        running = [pod for pod in pods if not pod.phase.ended]
+        if running:
+            names = ", ".join("/".join(pod.key) for pod in running[:_MAX_NAMED])
+            self._progress(f"Node {VIRTUAL_NODE} stays with {counted(len(running), 'unfinished pod')} ({names}).")
+            return 0
+        deleted = 0
+        with suppress(NotFound):
+            await self._client.delete(LEASES, VIRTUAL_NODE, LEASE_NAMESPACE)
+        with suppress(NotFound):
+            await self._client.delete(NODES, VIRTUAL_NODE)
+            deleted = 1
+            self._progress(f"Node {VIRTUAL_NODE} deleted. The cluster removes pods that have ended there.")
+        return deleted
 
     async def _remove_finalizer(self, resource: Resource[Owned], held: Owned, finalizer: str) -> None:
         kept = [each for each in held.metadata.finalizers if each != finalizer]

@@ -203,7 +203,8 @@ def launch_prevented(
         )
     waited = now - (record.metadata.creation_timestamp or now)
     wait = min(max(waited / 4, launch_backoff(1)), MAX_LAUNCH_WAIT if passing else MAX_CONTAINER_WAIT)
-    sentence = f"{launch} waits: {why} Nothing was started. Trying again in {human(wait)}."
+    # Without the wait, which grows: the same event is told once, and counted.
+    sentence = f"{launch} waits: {why} Nothing was started. Forebay tries again by itself."
     return transition(
         status,
         InstanceState.REQUESTED,

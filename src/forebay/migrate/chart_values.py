@@ -6,6 +6,7 @@ Values that Forebay's chart has under the same name stay. Images are left out, a
 from collections.abc import Mapping
 from typing import Any, Final
 
+from forebay.api.values import NotADuration, duration
 from forebay.migrate.notes import Document, Migration, Notes, listed, mapping
 from forebay.migrate.notes import without_nothing as filled
 
@@ -40,6 +41,8 @@ _MARKS: Final = (
 )
 #: Memory limits below this, in MiB, are too little for the informers of a cluster.
 _LEAST_MEMORY: Final = 256
+#: How often and for how long Prometheus scrapes, where the values do not say so.
+_SCRAPES: Final = {"interval": "30s", "scrapeTimeout": "10s"}
 _UNITS: Final = {"Mi": 1, "Gi": 1024, "M": 1, "G": 1000}
 
 
@@ -112,6 +115,21 @@ def _metrics(document: Document, values: Document, notes: Notes) -> None:
     monitor = mapping(mapping(values, "metrics"), "serviceMonitor")
     if monitor.get("enabled"):
         notes.changed("The ServiceMonitor reads with its own token: bind the ClusterRole RELEASE-metrics-reader to it.")
+        _scrapes(monitor, notes)
+
+
+def _scrapes(monitor: Document, notes: Notes) -> None:
+    interval, timeout = (str(monitor.get(name, usual)) for name, usual in _SCRAPES.items())
+    try:
+        too_long = duration(timeout) > duration(interval)
+    except NotADuration as error:
+        notes.needed(f"metrics.serviceMonitor: {error}.")
+    else:
+        if too_long:
+            notes.needed(
+                f"metrics.serviceMonitor: scrapeTimeout ({timeout}) is longer than interval ({interval}), which "
+                "Prometheus refuses: lower scrapeTimeout or raise interval."
+            )
 
 
 def _config(config: Document, notes: Notes) -> None:

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
-from forebay.api.codec import Undecodable, decode_any, unknown_fields
+from forebay.api.codec import all_faults, unknown_fields
 from forebay.api.names import API_VERSION
 from forebay.migrate import chart_values, deployments, node_provisioners, tgp, workload_budgets
 from forebay.migrate.notes import Document, Migration, MigrationNote, NoteKind, described
@@ -49,7 +47,7 @@ def migrate(
     values: Document = {}
     for each in done:
         values |= each.values
-    return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests)), values=values)
+    return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests, target)), values=values)
 
 
 def _opened(documents: Iterable[Any]) -> Iterable[Document]:
@@ -62,12 +60,13 @@ def _opened(documents: Iterable[Any]) -> Iterable[Document]:
             yield document
 
 
-def _mistakes(manifests: Iterable[Document]) -> Iterable[MigrationNote]:
+def _mistakes(manifests: Iterable[Document], target: MigrationTarget) -> Iterable[MigrationNote]:
     """What the original had that Forebay's API server refuses."""
     for manifest in manifests:
-        try:
-            decode_any(msgspec.json.encode(manifest))
-        except Undecodable as error:
-            yield MigrationNote(NoteKind.NEEDED, described(manifest), f"{error.path or 'it'}: {error.problem}.")
-        for path in unknown_fields(manifest):
-            yield MigrationNote(NoteKind.NEEDED, described(manifest), f"{path} is no field of Forebay's: remove it.")
+        faults = [f"{fault.path or 'object'}: {fault.problem}." for fault in all_faults(manifest)]
+        # The API server evaluates rules only where the types are right.
+        found = [
+            *(faults or target.broken_rules(manifest)),
+            *(f"{path} is no field of Forebay's: remove it." for path in unknown_fields(manifest)),
+        ]
+        yield from (MigrationNote(NoteKind.NEEDED, described(manifest), each) for each in found)

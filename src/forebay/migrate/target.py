@@ -1,6 +1,6 @@
 """What a migration is told about the cluster and the release that it writes for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,10 @@ def _no_groups(_variables: Mapping[str, str]) -> MachineGroups:
     return MachineGroups(machines=[])
 
 
+def _no_rules(_manifest: Mapping[str, Any]) -> Sequence[str]:
+    return ()
+
+
 class MigrationTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where the manifests will be applied."""
 
@@ -36,3 +40,5 @@ class MigrationTarget(msgspec.Struct, frozen=True, kw_only=True):
     group_location: str | None = None
     #: Reads machines of environment variables.
     machine_groups: Callable[[Mapping[str, str]], MachineGroups] = _no_groups
+    #: What the validation rules of its kind say against a manifest whose fields have the right types.
+    broken_rules: Callable[[Mapping[str, Any]], Sequence[str]] = _no_rules

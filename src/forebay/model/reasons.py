@@ -23,6 +23,8 @@ class Reason(StrEnum):
     """No GPUNodePool names the class, so nothing of it is launched: create a pool."""
     PROVIDER_NOT_SERVED = "ProviderNotServed"
     """No provider has this name, or its entry in the class cannot be used: the message says what to correct."""
+    PROVIDER_NOT_CHECKED = "ProviderNotChecked"
+    """The provider was not checked yet; what the check finds shows within seconds."""
     CHECK_FAILED = "CheckFailed"
     """The check of the provider's credentials, permissions or endpoints failed: the message says what to correct."""
     CLAIMED_TWICE = "ClaimedTwice"

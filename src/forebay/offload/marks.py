@@ -24,6 +24,7 @@ from forebay.model.quantities import UsdPerHour
 DEFAULT_GPU_MEMORY_GIB: Final = 16
 _CLOUDS: Final = frozenset({"SECURE", "COMMUNITY"})
 _LAST_PORT: Final = 65535
+_LONGEST_QUOTE: Final = 100
 
 
 class InvalidMark(ValueError):
@@ -59,7 +60,7 @@ def read_marks(annotations: Mapping[str, str]) -> Marks:
     """The marks of a Job. Raises `InvalidMark`."""
     cloud = annotations.get(CLOUD_TYPE_ANNOTATION, "").strip().upper() or None
     if cloud is not None and cloud not in _CLOUDS:
-        raise InvalidMark(f"Annotation {CLOUD_TYPE_ANNOTATION} is {cloud!r}: write SECURE or COMMUNITY.")
+        raise InvalidMark(f"Annotation {CLOUD_TYPE_ANNOTATION} is {shortened(cloud)!r}: write SECURE or COMMUNITY.")
     return Marks(
         forced=annotations.get(OFFLOAD_ANNOTATION, "").strip().lower() == "true",
         gpu_memory_gib=_memory(annotations.get(REQUIRED_GPU_MEMORY_ANNOTATION)),
@@ -73,11 +74,18 @@ def read_marks(annotations: Mapping[str, str]) -> Marks:
     )
 
 
+def shortened(text: str) -> str:
+    """The text of a user, for a sentence that stays readable however long that is."""
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
+
+
 def _words(annotations: Mapping[str, str], name: str) -> tuple[str, ...]:
     text = annotations.get(name, "").strip()
     words = tuple(word for each in text.split(",") if (word := each.strip()))
     if text and not words:
-        raise InvalidMark(f"Annotation {name} is {text!r} and names nothing: write what you want, or remove it.")
+        raise InvalidMark(
+            f"Annotation {name} is {shortened(text)!r} and names nothing: write what you want, or remove it."
+        )
     return words
 
 
@@ -86,7 +94,9 @@ def _memory(text: str | None) -> int:
         return DEFAULT_GPU_MEMORY_GIB
     number = text.strip()
     if not number.isascii() or not number.isdecimal() or len(number) > 6:  # noqa: PLR2004 (a petabyte)
-        raise InvalidMark(f"Annotation {REQUIRED_GPU_MEMORY_ANNOTATION} is {text!r}: write a whole number of GiB.")
+        raise InvalidMark(
+            f"Annotation {REQUIRED_GPU_MEMORY_ANNOTATION} is {shortened(text)!r}: write a whole number of GiB."
+        )
     return int(number)
 
 
@@ -98,7 +108,9 @@ def _price(text: str | None) -> UsdPerHour | None:
     except ValueError:
         price = UsdPerHour("0")
     if price <= UsdPerHour("0"):
-        raise InvalidMark(f"Annotation {MAX_PRICE_ANNOTATION} is {text!r}: write US dollars per hour, such as 0.5.")
+        raise InvalidMark(
+            f"Annotation {MAX_PRICE_ANNOTATION} is {shortened(text)!r}: write US dollars per hour, such as 0.5."
+        )
     return price
 
 
@@ -113,5 +125,7 @@ def _port(text: str) -> ContainerPort:
         and 0 < int(number) <= _LAST_PORT
     )
     if not valid or protocol not in {"http", "tcp"}:
-        raise InvalidMark(f"Annotation {REMOTE_PORTS_ANNOTATION} has {text!r}: write ports as 8888/http or 22/tcp.")
+        raise InvalidMark(
+            f"Annotation {REMOTE_PORTS_ANNOTATION} has {shortened(text)!r}: write ports as 8888/http or 22/tcp."
+        )
     return ContainerPort(port=int(number), protocol=protocol.upper())

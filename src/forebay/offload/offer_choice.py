@@ -1,8 +1,8 @@
 """Which remote containers a pod may have: enough GPU memory, price under the cap, cheapest first."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,11 +14,13 @@ from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import CooldownKey, Offer, Source, SourceKey, cooldown_keys
 from forebay.model.workloads import Pod
-from forebay.offload.marks import Marks
+from forebay.offload.marks import Marks, shortened
 from forebay.offload.virtual_node import LABELS
 
 #: The cloud of offers that name no zone of their own.
 _USUAL_CLOUD: Final = "SECURE"
+#: Names of one annotation that a sentence lists.
+_MOST_NAMED: Final = 5
 
 
 class ContainerChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ def container_choices(
 ) -> tuple[ContainerChoice, ...] | NoContainer:
     """All offers of containers for the pod, cheapest first: after a capacity error the next one is tried at once."""
     found: list[ContainerChoice] = []
-    nearest: tuple[int, str] | None = None
+    nearest: _Excluded | None = None
     for source in sources:
         for offer in source.offers or ():
             if not source.enabled or source.delivery_of(offer).has_node:
@@ -62,14 +64,26 @@ def container_choices(
                 units = offer.price.units * (10 + source.priority) // 10
                 choice = ContainerChoice(source=source.key, offer=offer, effective_price=UsdPerHour.from_units(units))
                 found.append(choice)
-            elif nearest is None or _ORDER.index(why[0]) > nearest[0]:
-                nearest = _ORDER.index(why[0]), why[1]
+            elif nearest is None or why.nearness > nearest.nearness:
+                nearest = why
     if found:
         return tuple(sorted(found, key=lambda each: (each.effective_price.units, each.source, each.offer.key)))
     if nearest is None:
         sentence = "No provider of remote containers has an offer. Name one, such as runpod, in a GPUNodeClass."
         return NoContainer(reason=Reason.NO_CAPACITY_CONFIGURED, sentence=sentence)
-    return NoContainer(reason=_ORDER[nearest[0]], sentence=nearest[1])
+    return NoContainer(reason=nearest.reason, sentence=nearest.sentence)
+
+
+class _Excluded(NamedTuple):
+    """Why an offer will not do. `closeness`: at most 0, and the less it lacks, the closer to that."""
+
+    reason: Reason
+    sentence: str
+    closeness: int = 0
+
+    @property
+    def nearness(self) -> tuple[int, int]:
+        return _ORDER.index(self.reason), self.closeness
 
 
 def _why_not(  # noqa: PLR0917 (what is compared)
@@ -79,30 +93,45 @@ def _why_not(  # noqa: PLR0917 (what is compared)
     offer: Offer,
     max_gpu_price: UsdPerHour,
     cooling: Collection[CooldownKey],
-) -> tuple[Reason, str] | None:
+) -> _Excluded | None:
     name = f"{offer.instance_type} of {offer.provider}"
     if not pod.shape.requests.fits_within(offer.allocatable):
         short = ", ".join(pod.shape.requests.short_of(offer.allocatable))
-        return Reason.NO_OFFER_FITS, f"{name} has too little {short}."
+        return _Excluded(Reason.NO_OFFER_FITS, f"{name} has too little {short}.")
     if not selects(pod.shape, _as_node(offer, pod.created)):
-        return Reason.NO_OFFER_FITS, f"The pod's node selector or affinity excludes {name}."
+        return _Excluded(Reason.NO_OFFER_FITS, f"The pod's node selector or affinity excludes {name}.")
     if (offer.gpu_memory_gib or 0) < marks.gpu_memory_gib:
-        return Reason.NOT_ALLOWED, f"{name} has {offer.gpu_memory_gib or 0} GiB a GPU, below {marks.gpu_memory_gib}."
+        has, needs = offer.gpu_memory_gib or 0, marks.gpu_memory_gib
+        return _Excluded(Reason.NOT_ALLOWED, f"{name} has {has} GiB a GPU, below {needs}.", has - needs)
     if marks.gpu_types and not _is_one_of(offer, marks.gpu_types):
-        return Reason.NOT_ALLOWED, f"The Job asks for {' or '.join(marks.gpu_types)}, and {name} is neither."
+        return _Excluded(
+            Reason.NOT_ALLOWED, f"The Job asks for GPU type {_any_of(marks.gpu_types)}, which {name} is not."
+        )
     if marks.data_centers and offer.region not in marks.data_centers:
-        places = ", ".join(marks.data_centers)
-        return Reason.NOT_ALLOWED, f"The Job asks for {places}: name these as regions of the provider."
+        places = _any_of(marks.data_centers)
+        return _Excluded(
+            Reason.NOT_ALLOWED, f"The Job asks for data center {places}: name it in regions of the provider."
+        )
     if (marks.cloud or _USUAL_CLOUD) != (offer.zone or _USUAL_CLOUD):
-        return Reason.NOT_ALLOWED, f"The Job asks for the {marks.cloud or _USUAL_CLOUD} cloud, and {name} is elsewhere."
+        return _Excluded(
+            Reason.NOT_ALLOWED, f"The Job asks for the {marks.cloud or _USUAL_CLOUD} cloud, and {name} is elsewhere."
+        )
     cap = (marks.max_price or max_gpu_price) * max(int(pod.shape.gpus((offer.gpu_resource,))), 1)
     if offer.price > cap:
-        return Reason.PRICE_TOO_HIGH, f"{name} costs {offer.price}, and the Job may cost {cap}."
+        return _Excluded(
+            Reason.PRICE_TOO_HIGH, f"{name} costs {offer.price}, and the Job may cost {cap}.", -offer.price.units
+        )
     if offer.stock == 0:
-        return Reason.OUT_OF_STOCK, f"{offer.provider} has no {offer.instance_type} now."
+        return _Excluded(Reason.OUT_OF_STOCK, f"{offer.provider} has no {offer.instance_type} now.")
     if any(key in cooling for key in cooldown_keys(source.key, offer.key)):
-        return Reason.COOLING_DOWN, f"{name} failed lately and is cooling down."
+        return _Excluded(Reason.COOLING_DOWN, f"{name} failed lately and is cooling down.")
     return None
+
+
+def _any_of(names: Sequence[str]) -> str:
+    """Names that a user wrote, as far as a sentence takes them."""
+    more = f" or {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
+    return " or ".join(map(shortened, names[:_MOST_NAMED])) + more
 
 
 def _is_one_of(offer: Offer, names: Iterable[str]) -> bool:

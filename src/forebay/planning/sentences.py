@@ -108,7 +108,8 @@ def left_out(group: PodGroup, known: Considered) -> tuple[Reason, str]:
         )
     if not priced_candidates and not excluded:
         return Reason.NO_CAPACITY_CONFIGURED, (
-            "No capacity is configured: create a GPUNodeClass and a GPUNodePool, or configure machines of your own."
+            "No machines are configured: create a GPUNodeClass and a GPUNodePool that offer some, or configure "
+            "machines of your own."
         )
     everything = [*(priced.candidate for priced in priced_candidates), *(each.candidate for each in excluded)]
     return Reason.NO_OFFER_FITS, _nothing_fits(group, everything)

@@ -13,7 +13,6 @@ What a provider's own codes mean comes before this table: `CloudDialect.meaning`
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -33,12 +32,11 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.providers.secrets import Secrets, SecretsUnavailable, UnusableSecret
+from forebay.providers.silent_streams import SilentStreams
 
 T = TypeVar("T")
 
 _MAX_BODY: Final = 32 * 1024 * 1024
-#: Seconds between two looks at whether a silent stream is given up.
-_LOOK: Final = 30.0
 _LONGEST_QUOTE: Final = 200
 _LONGEST_WAIT: Final = timedelta(days=1)
 _UNAUTHORIZED: Final = frozenset({401, 403})
@@ -103,6 +101,7 @@ class CloudCalls:
         self._key = key
         self._clock = clock
         self._closed = False
+        self._silent = SilentStreams()
 
     async def get(self, path: str, answer: type[T]) -> T:
         return self._decoded(await self._call("GET", path, None, acts=False), answer, Unavailable)
@@ -142,7 +141,7 @@ class CloudCalls:
                 if opened is not None:
                     opened()
                 chunks = response.chunks()
-                while (chunk := await _next(chunks, quiet)) is not None:
+                while (chunk := await self._next(chunks, quiet)) is not None:
                     yield chunk
         except TransportError as error:
             raise Unavailable(f"{self._redacted(str(error))}.") from None
@@ -210,6 +209,16 @@ class CloudCalls:
                 ) from None
             raise Unavailable(f"{self._redacted(str(error))}.") from None
 
+    async def _next(self, chunks: AsyncIterator[bytes], quiet: float | Callable[[float], bool] | None) -> bytes | None:
+        """The next chunk; None at the end, or where none came in time."""
+        if callable(quiet):
+            return await self._silent.next(chunks, quiet)
+        try:
+            async with asyncio.timeout(quiet):
+                return await anext(chunks, None)
+        except TimeoutError:
+            return None
+
     def _authorized(self, request: Request, key: str | None) -> Request:
         if key is None:
             return request
@@ -247,38 +256,6 @@ class CloudCalls:
 
     def _redacted(self, text: str) -> str:
         return self._secrets.redactor.text(text)
-
-
-async def _next(chunks: AsyncIterator[bytes], quiet: float | Callable[[float], bool] | None) -> bytes | None:
-    """The next chunk; None at the end, or where none came in time."""
-    if callable(quiet):
-        return await _next_or_given_up(chunks, quiet)
-    try:
-        async with asyncio.timeout(quiet):
-            return await anext(chunks, None)
-    except TimeoutError:
-        return None
-
-
-async def _next_or_given_up(chunks: AsyncIterator[bytes], gives_up: Callable[[float], bool]) -> bytes | None:
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    try:
-        async with asyncio.timeout(None) as limit:
-
-            def look() -> None:
-                if gives_up(loop.time() - began):
-                    limit.reschedule(loop.time())
-                else:
-                    looks.append(loop.call_later(_LOOK, look))
-
-            looks = deque((loop.call_later(_LOOK, look),), maxlen=1)
-            try:
-                return await anext(chunks, None)
-            finally:
-                looks[0].cancel()
-    except TimeoutError:
-        return None
 
 
 async def _read(response: Response) -> bytes:

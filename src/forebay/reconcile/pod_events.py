@@ -40,7 +40,8 @@ def pod_events(
         # Pods behind a budget's gate get the event of their budget, which says until when they wait.
         errs = each.pod.scheduler_error_since is not None
         if (errs or each.reason not in _TRANSIENT) and BUDGET_GATE not in each.pod.shape.scheduling_gates:
-            yield PodEvent(pod=each.pod, reason=each.reason, sentence=each.sentence)
+            warning = each.reason is Reason.CONTAINER_CONFIG_ERROR
+            yield PodEvent(pod=each.pod, reason=each.reason, sentence=each.sentence, warning=warning)
     if any(source.offers is None and source.error is None for source in snapshot.sources.values()):
         return  # A source has not answered yet: its offers may fit the pods that are left out now.
     for left in bought.left_out:

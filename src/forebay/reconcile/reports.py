@@ -262,9 +262,10 @@ def _class_facts(
     if wrong:
         sentence = " ".join(fact.sentence for fact in wrong)
         known = Truth.FALSE if any(fact.status is Truth.FALSE for fact in wrong) else Truth.UNKNOWN
+        reason = next(fact.reason for fact in wrong if fact.status is known)
         status = known if len(wrong) == len(facts) else Truth.TRUE
-        valid = Fact("ProviderValidation", known, wrong[0].reason, sentence)
-        return (Fact("Ready", status, wrong[0].reason, sentence), valid, *facts)
+        valid = Fact("ProviderValidation", known, reason, sentence)
+        return (Fact("Ready", status, reason, sentence), valid, *facts)
     sentence = "All enabled providers are ready."
     return (
         _class_served(node_class, snapshot) or Fact("Ready", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
@@ -329,7 +330,7 @@ def _provider_ready(
         return Fact(condition, Truth.FALSE, Reason.CLAIMED_TWICE, sentence)
     source = snapshot.sources.get(key)
     if source is None:
-        return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{key.provider} is starting.")
+        return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_NOT_CHECKED, f"{key.provider} is starting.")
     if source.error is not None:
         return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.error)
     if (cooldown := cooling.get(key)) is not None:
@@ -352,7 +353,7 @@ def _before_the_check(node_class: GPUNodeClass, provider: str) -> Fact:
     for each in known:
         if each.type == condition and each.reason in set(Reason):
             return Fact(condition, each.status, Reason(each.reason), each.message)
-    return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{provider} is being checked.")
+    return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_NOT_CHECKED, f"{provider} is being checked.")
 
 
 def merge_conditions(

@@ -107,7 +107,10 @@ def explain_job(
     events: list[EventLine] | None,
     pod_events: Mapping[str, list[EventLine]],
 ) -> Explanation:
-    """The Job's progress, and the explanation of each unfinished pod. `pod_events`: by the pod's namespace/name."""
+    """The Job's progress, the explanation of each unfinished pod, and the GPUInstances of those that have ended.
+
+    `pod_events`: by the pod's namespace/name.
+    """
     namespace, name = job.namespace, job.name
     unfinished = [
         explain_pod(pod, view, pod_events.get(f"{pod.namespace}/{pod.name}", []))
@@ -135,8 +138,26 @@ def explain_job(
     else:
         reason, following = Reason.ENDED, "Nothing. The Job has no pods that need capacity."
     return Explanation(
-        about=f"Job {namespace}/{name}", reason=reason, answer=answer, next=following, pods=unfinished, events=events
+        about=f"Job {namespace}/{name}",
+        reason=reason,
+        answer=answer,
+        next=following,
+        machines=_machines_of_ended(pods, view),
+        pods=unfinished,
+        events=events,
     )
+
+
+def _machines_of_ended(pods: Sequence[Pod], view: ClusterView) -> list[MachineView]:
+    """GPUInstances that were launched for pods which have ended, and for no other of these pods."""
+    ended = {pod.uid for pod in pods if pod.phase.ended}
+    others = {pod.uid for pod in pods} - ended
+    found = [
+        each
+        for each in view.records or ()
+        if (uids := {planned.uid for planned in each.spec.pods}) & ended and not uids & others
+    ]
+    return [machine_view(each, view.pods_by_node, view.now) for each in sorted(found, key=_oldest_first)]
 
 
 def explain_instance(record: GPUInstance, view: ClusterView, events: list[EventLine] | None) -> Explanation:

@@ -14,6 +14,8 @@ from forebay.model.workloads import Pod
 from forebay.reconcile.machine_costs import hourly_cost
 
 _TERMINATING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
+#: States in which the pod of a remote container is bound to it.
+_CONTAINED: Final = frozenset({InstanceState.LAUNCHING, InstanceState.LAUNCHED, InstanceState.RUNNING})
 
 NO_COST: Final = Usd(0)
 
@@ -51,7 +53,7 @@ class MachineView(msgspec.Struct, frozen=True, kw_only=True):
     cost: str
     cost_exact: str
     node: str
-    #: Pods on its node, without those of DaemonSets.
+    #: Pods on its node, without those of DaemonSets; the pod of a remote container.
     pods: list[str]
     #: Pods it was launched for.
     launched_for: list[str]
@@ -85,6 +87,8 @@ def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]
     node = record.node_name or status.node_name or ""
     paid = cost(record, now)
     gone = record.state is InstanceState.GONE
+    on_node = [] if gone else sorted("/".join(pod.key) for pod in pods_by_node.get(node, ()))
+    launched_for = [f"{pod.namespace}/{pod.name}" for pod in spec.pods]
     return MachineView(
         name=record.metadata.name,
         state=record.state,
@@ -105,8 +109,8 @@ def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]
         cost=decimal(paid.dollars),
         cost_exact=paid.exact(),
         node=node,
-        pods=[] if gone else sorted("/".join(pod.key) for pod in pods_by_node.get(node, ())),
-        launched_for=[f"{pod.namespace}/{pod.name}" for pod in spec.pods],
+        pods=launched_for if record.state in _CONTAINED and not spec.delivers.has_node else on_node,
+        launched_for=launched_for,
         why=spec.why or "",
         history=[
             HistoryLine(at=step.at, state=step.state, reason=step.reason, message=step.message)

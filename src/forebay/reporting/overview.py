@@ -7,8 +7,10 @@ from typing import Final
 
 import msgspec
 
-from forebay.api.gpu_instance import InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.names import VIRTUAL_NODE
 from forebay.api.parts import Truth
+from forebay.lifecycle.wording import for_pods
 from forebay.model.counts import counted
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
@@ -39,6 +41,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     nodes_ready: int
     gpus: int
     gpus_requested: int
+    #: GPUs of remote containers, by the requests of their pods.
+    gpus_remote: int
     waiting: int
     waiting_gpus: int
     problems: list[Problem]
@@ -48,7 +52,9 @@ def overview(snapshot: Snapshot) -> Overview:
     resources = snapshot.rules.gpu_resources
     costs = [hourly_cost(record) for record in snapshot.records]
     states = Counter(record.state.value for record in snapshot.records)
-    nodes = snapshot.nodes
+    # The virtual node has no GPUs of its own: its pods use those of remote containers.
+    nodes = {name: node for name, node in snapshot.nodes.items() if name != VIRTUAL_NODE}
+    remote = snapshot.used.get(VIRTUAL_NODE)
     return Overview(
         at=snapshot.now,
         cluster=snapshot.cluster,
@@ -59,6 +65,7 @@ def overview(snapshot: Snapshot) -> Overview:
         nodes_ready=sum(node.ready for node in nodes.values()),
         gpus=sum(int(node.allocatable.gpus(resources)) for node in nodes.values()),
         gpus_requested=sum(int(used.gpus(resources)) for name, used in snapshot.used.items() if name in nodes),
+        gpus_remote=int(remote.gpus(resources)) if remote is not None else 0,
         waiting=len(snapshot.pending),
         waiting_gpus=sum(int(pod.shape.gpus(resources)) for pod in snapshot.pending),
         problems=list(problems(snapshot)),
@@ -70,6 +77,7 @@ def problems(snapshot: Snapshot) -> Iterator[Problem]:
     for record in snapshot.records:
         if record.status is not None and record.status.reason == Reason.TERMINATION_FAILED:
             yield Problem(about=f"GPUInstance {record.metadata.name}", sentence=record.status.message or "")
+    yield from _unsuitable(snapshot.records)
     for name, why in snapshot.unreadable_records.items():
         yield Problem(about=f"GPUInstance {name}", sentence=f"cannot be read, so nothing is decided about it: {why}")
     for key, why in snapshot.unusable.items():
@@ -91,6 +99,13 @@ def problems(snapshot: Snapshot) -> Iterator[Problem]:
         yield Problem(about="The ledger", sentence=f"cannot be stored: {state.unstored}")
     if snapshot.gate_missing is not None:
         yield Problem(about="Budgets", sentence=snapshot.gate_missing)
+
+
+def _unsuitable(records: Iterable[GPUInstance]) -> Iterator[Problem]:
+    """Pods whose containers lack something, such as a Secret that does not exist or may not be read."""
+    for record in records:
+        if record.status is not None and record.status.reason == Reason.CONTAINER_CONFIG_ERROR:
+            yield Problem(about=f"Pod {for_pods(record)}", sentence=record.status.message or "")
 
 
 def _hopeless(pending: Iterable[Pod]) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.names import VIRTUAL_NODE
 from forebay.budgets.bill_keys import BillKey, Cost
 from forebay.demand.assessment import not_demand
 from forebay.demand.planned_pods import is_leaving, planned_nodes
@@ -21,6 +22,7 @@ from forebay.reconcile.machine_costs import hourly_cost
 from forebay.reporting.budget_waits import is_gated
 from forebay.reporting.cluster_view import EventLine, Leader, pods_by_node
 from forebay.reporting.machines import NO_COST, MachineView, cost, decimal, machine_view
+from forebay.reporting.observation import records_by_pod
 from forebay.reporting.provisioner_views import ProvisionerView
 
 
@@ -96,6 +98,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     nodes_ready: int
     gpus: int
     gpus_requested: int
+    #: GPUs of remote containers, by the requests of their pods.
+    gpus_remote: int
     pods: int
     spend: SpendView
     #: None where this user may not read the ledgers.
@@ -119,15 +123,19 @@ def status_fields(
 ) -> dict[str, Any]:
     """Fields of `ClusterStatus` that are computed from nodes, pods, records, pools and events (oldest first)."""
     bound = [pod for pod in pods if pod.node is not None and not pod.phase.ended]
+    # The virtual node has no GPUs of its own: its pods use those of remote containers.
+    real = [node for node in nodes if node.name != VIRTUAL_NODE]
     by_node = pods_by_node(pods)
     latest_events = {each.about: each for each in events}
     by_name = {node.name: node for node in nodes}
+    launched = records_by_pod(records)
     planned = planned_nodes(records, {pod.uid for pod in waiting})
     return {
-        "nodes": len(nodes),
-        "nodes_ready": sum(node.ready for node in nodes),
-        "gpus": sum(int(node.allocatable.gpus(gpu_resources)) for node in nodes),
-        "gpus_requested": sum(int(pod.shape.gpus(gpu_resources)) for pod in bound),
+        "nodes": len(real),
+        "nodes_ready": sum(node.ready for node in real),
+        "gpus": sum(int(node.allocatable.gpus(gpu_resources)) for node in real),
+        "gpus_requested": sum(int(pod.shape.gpus(gpu_resources)) for pod in bound if pod.node != VIRTUAL_NODE),
+        "gpus_remote": sum(int(pod.shape.gpus(gpu_resources)) for pod in bound if pod.node == VIRTUAL_NODE),
         "pods": len(pods),
         "spend": spend(records, now),
         "pools": [pool_view(pool) for pool in sorted(pools, key=lambda each: each.key)],
@@ -139,7 +147,7 @@ def status_fields(
                 pod.unschedulable_since or pod.created,
                 why_waiting(
                     pod,
-                    records,
+                    launched.get(pod.uid, ()),
                     latest_events=latest_events,
                     nodes=by_name,
                     planned_for_pod=planned.get(pod.uid, ()),
@@ -190,6 +198,8 @@ def capacity_launching(pod: Pod, records: Iterable[GPUInstance], now: datetime) 
             status = record.status
             deadline = status.deadline if status is not None else None
             left = f"; its deadline is in {human(deadline - now)}" if deadline is not None and deadline > now else ""
+            if status is not None and status.reason == Reason.CONTAINER_CONFIG_ERROR:
+                return f"{status.reason}: {status.message}"
             failed = ""
             if record.state is InstanceState.REQUESTED and status is not None and status.attempt:
                 # A call for it has failed, and is repeated.

@@ -20,6 +20,8 @@ _COMMANDS: Final = {
 }
 #: `containerLogs`, namespace, pod, container.
 _PARTS_OF_A_LOG: Final = 4
+#: Of an int64, as which Kubernetes reads these numbers.
+_MOST_DIGITS: Final = 19
 
 #: Opens the log of a container, by namespace, pod and container. Raises `LogRefused`.
 OpenLog = Callable[[str, str, str, LogQuery], Awaitable[AsyncIterator[bytes]]]
@@ -93,7 +95,8 @@ def _number(given: dict[str, str], name: str) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal()):
+    # The length, too: Python refuses to read thousands of digits.
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise LogRefused(f"{name}={text} is not a whole number.", HTTPStatus.BAD_REQUEST)
     return int(text)
 

@@ -96,6 +96,7 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
     starting = sum(states.get(each, 0) for each in _STARTING)
     ending = sum(states.get(each, 0) for each in _ENDING)
     parts = [f"{count} {word}" for count, word in ((starting, "starting"), (ending, "ending")) if count]
+    remote = f", {figures.gpus_remote:,} in containers" if figures.gpus_remote else ""
     return h(
         "ul",
         _tile(per_hour(figures.hourly), "spent now", f"{figures.billed:,} billed"),
@@ -112,7 +113,7 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
         _tile(
             f"{figures.gpus_requested:,} / {figures.gpus:,}",
             "GPUs in use",
-            f"{figures.nodes_ready:,} of {figures.nodes:,} nodes Ready",
+            f"{figures.nodes_ready:,} of {figures.nodes:,} nodes Ready{remote}",
         ),
         _tile(
             f"{figures.waiting:,}",

@@ -161,7 +161,9 @@ def _address_or_none(setting: str, text: str) -> tuple[str, int] | None:
 
 def _count(setting: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not a whole number")
+        raise SettingsError(
+            f"--{setting.replace('_', '-')}: {text!r} is not a whole number from 0 to {10**_MOST_DIGITS - 1}"
+        )
     return int(text)
 
 

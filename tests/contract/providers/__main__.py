@@ -6,6 +6,7 @@ With `--kubeconfig`, its machines become nodes of that cluster, which must be on
 import argparse
 import asyncio
 
+from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.net.serve import serving
 from tests.contract.providers.clouds import CLOUDS
 from tests.contract.providers.kubectl_nodes import KubectlNodes
@@ -24,7 +25,7 @@ spec:
 {join}
 with the key that it accepts:
 
-kubectl --namespace kube-system create secret generic {name}-trial --from-literal=api-key='{key}'
+kubectl --namespace {namespace} create secret generic {name}-trial --from-literal=api-key='{key}'
 """
 
 
@@ -51,7 +52,7 @@ spec:
     name: {name}
     location: us-central1-a
     endpoint: {base}
-    credentialsRef: {{name: {name}-trial, namespace: kube-system, key: api-key}}
+    credentialsRef: {{name: {name}-trial, namespace: {namespace}, key: api-key}}
 """
 
 
@@ -63,12 +64,15 @@ async def _serve(name, port, kubeconfig):
     async with serving(server.answer, port=port) as base:
         key = server.credentials(base)
         join = _JOIN.format(join=cloud.join_line, shebang=cloud.shebang) if cloud.has_machines else ""
-        print(_CLASS.format(name=name, base=base, path=cloud.path, key=key, join=join), flush=True)
+        print(
+            _CLASS.format(name=name, base=base, path=cloud.path, key=key, join=join, namespace=OPERATOR_NAMESPACE),
+            flush=True,
+        )
         for group, kind, members in cloud.groups:
             server.add_group(group, kind, members)
         if cloud.groups:
             named = ", ".join(each[0] for each in cloud.groups)
-            print(_GROUPS.format(name=name, base=base, groups=named), flush=True)
+            print(_GROUPS.format(name=name, base=base, groups=named, namespace=OPERATOR_NAMESPACE), flush=True)
         shown = 0
         while True:
             await asyncio.sleep(1)

@@ -164,6 +164,8 @@ def test_a_slip_of_the_finger_is_answered_with_what_was_meant():
     assert "forebay explain: give KIND/NAME\n" in forebay("explain").stderr
     unknown = "forebay status: unrecognized arguments: --bogus\nOptions and examples: forebay status --help\n"
     assert forebay("status", "--bogus").stderr == unknown
+    assert "unrecognized arguments: --ouput json; did you mean --output?" in forebay("status", "--ouput", "json").stderr
+    assert "argument --seed: 'x' is not a whole number" in forebay("demo", "--seed", "x").stderr
 
 
 def test_the_version_of_the_command_is_told_without_a_cluster(tmp_path):

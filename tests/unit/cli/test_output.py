@@ -7,7 +7,7 @@ import structlog
 import yaml
 
 from forebay.cli import main
-from forebay.cli.output import print_document, print_line, print_paragraph, print_table
+from forebay.cli.output import print_document, print_line, print_long_table, print_paragraph, print_table
 from forebay.cli.plan.view import _print, console
 from forebay.settings import Settings
 from forebay.wiring.logs import configure_logging
@@ -115,3 +115,15 @@ def test_what_others_wrote_stays_inert_on_a_terminal_with_colours(monkeypatch, c
     print_table(("A", "B"), [(HOSTILE, HOSTILE)])
 
     assert "\x1b[2J" not in capsys.readouterr().out
+
+
+def test_of_a_long_table_a_terminal_shows_the_beginning_and_a_pipe_gets_all(monkeypatch, capsys):
+    rows = [(f"pod-{number}", "NoCapacity: none") for number in range(10_000)]
+    print_long_table(("WAITING POD", "REASON"), rows, "waiting pods")
+    assert len(capsys.readouterr().out.splitlines()) == 10_001
+
+    on_a_terminal(monkeypatch)
+    print_long_table(("WAITING POD", "REASON"), rows, "waiting pods")
+    *_, last, more = capsys.readouterr().out.splitlines()
+    assert last.startswith("pod-49 ")
+    assert more == "9,950 more waiting pods: pipe the output into less, or see --output json"

@@ -102,7 +102,18 @@ def test_standard_input_twice(sentence):
                 "apiVersion: forebay.dev/v1alpha1\nkind: GPUNodeClass\nmetadata: {name: c}\n"
                 "spec: {providers: [{name: ACME}]}\n"
             ),
-            "work.yaml, document 1: GPUNodeClass c: GPUNodeClass spec.providers[0].name: Expected `str` matching regex",
+            "work.yaml, document 1: GPUNodeClass c: spec.providers[0].name: Expected `str` matching regex",
+        ),
+        (
+            (
+                "apiVersion: forebay.dev/v1alpha1\nkind: GPUNodePool\nmetadata: {name: p}\n"
+                "spec: {nodeClassRef: {name: 7}, maxHourlyPrce: '2', limits: {maxNodes: two}}\n"
+            ),
+            (
+                "work.yaml, document 1: GPUNodePool p: spec.nodeClassRef.name: Expected `str`, got `int`; "
+                "spec.limits.maxNodes: Expected `int | null`, got `str`; "
+                "spec.maxHourlyPrce is not a field of GPUNodePool"
+            ),
         ),
     ],
 )

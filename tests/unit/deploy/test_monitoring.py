@@ -11,6 +11,7 @@ import yaml
 from docs.alerts import ALERTS, RUNBOOKS, rule_groups
 from docs.metrics_reference import series
 from forebay.install.dashboards import BOARDS, board_json
+from tests.needs import of_prometheus
 from tests.unit.deploy.helm import rendered, the
 
 ROOT = Path(__file__).parents[3]
@@ -194,7 +195,11 @@ def test_prometheus_fires_each_alert_when_it_should_and_not_else(tmp_path):
     (tmp_path / "stories.yaml").write_text(yaml.safe_dump({"rule_files": [str(rules)], "tests": tests}))
 
     answer = subprocess.run(
-        ["promtool", "test", "rules", "stories.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [of_prometheus("promtool"), "test", "rules", "stories.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert answer.returncode == 0, answer.stdout + answer.stderr

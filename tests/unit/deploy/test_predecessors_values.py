@@ -60,6 +60,16 @@ def test_the_monitor_takes_a_tls_configuration_of_its_own():
     assert endpoint["interval"] == "30s"
 
 
+@pytest.mark.parametrize(
+    ("interval", "timeout"), [("10s", "10s"), ("1h", "59m60s"), ("1m30s", "90s"), ("1s", "1000ms"), ("0008s", "07s")]
+)
+def test_a_scrape_may_take_all_of_the_interval(interval, timeout):
+    manifests = rendered({"serviceMonitor": {"enabled": True, "interval": interval, "scrapeTimeout": timeout}})
+
+    (endpoint,) = the("ServiceMonitor", manifests)["spec"]["endpoints"]
+    assert (endpoint["interval"], endpoint["scrapeTimeout"]) == (interval, timeout)
+
+
 def test_without_a_service_there_is_none():
     manifests = rendered({"metrics": {"service": {"enabled": False}}})
 
@@ -79,6 +89,29 @@ def test_without_a_service_there_is_none():
             "set metrics.service.enabled to true",
             id="service",
         ),
+        pytest.param(
+            {"metrics": {"serviceMonitor": {"enabled": True, "interval": "30s", "scrapeTimeout": "1m"}}},
+            "scrapeTimeout is 1m, longer than the interval of 30s, which Prometheus refuses",
+            id="scrapeTimeout",
+        ),
+        pytest.param(
+            {"metrics": {"serviceMonitor": {"enabled": True, "interval": "5s"}}},
+            "scrapeTimeout is 10s, longer than the interval of 5s",
+            id="an interval below the usual scrapeTimeout",
+        ),
+        pytest.param(
+            {"serviceMonitor": {"enabled": True, "interval": "1m30s", "scrapeTimeout": "1m30s1ms"}},
+            "scrapeTimeout is 1m30s1ms, longer than the interval of 1m30s",
+            id="a millisecond more",
+        ),
+        pytest.param(
+            {"serviceMonitor": {"enabled": True, "interval": "0s", "scrapeTimeout": "0s"}},
+            "both must be longer than 0",
+            id="no time",
+        ),
+        pytest.param({"serviceMonitor": {"interval": "1.5m"}}, "interval", id="a fraction"),
+        pytest.param({"serviceMonitor": {"interval": "30s1m"}}, "interval", id="the smaller unit first"),
+        pytest.param({"serviceMonitor": {"scrapeTimeout": ""}}, "scrapeTimeout", id="an empty one"),
         pytest.param({"leaderElection": {"enabled": False}}, "leaderElection", id="leader election"),
         pytest.param({"webhook": {"enabled": True}}, "webhook", id="webhook"),
     ],

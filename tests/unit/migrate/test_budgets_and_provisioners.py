@@ -1,5 +1,7 @@
 """Budgets of gpu-k8s-operator and NodeProvisioners of Baseten become Forebay's, which have the same fields."""
 
+import sys
+
 import msgspec
 import pytest
 import yaml
@@ -78,3 +80,37 @@ def test_objects_of_several_predecessors_may_be_in_one_file():
     done = migrate(yaml.safe_load_all(f"{BUDGET}---\n{PROVISIONER}"), TARGET)
 
     assert [each["kind"] for each in done.manifests] == ["GPUWorkloadBudget", "NodeProvisioner"]
+
+
+def test_everything_that_the_api_server_refuses_is_named_at_once(tmp_path, capsys):
+    file = tmp_path / "budget.yaml"
+    typed = (
+        BUDGET.replace("windowHours: 24", "windowHours: day").replace("AlertOnly", "Kill").replace("{team: a}}", "7}")
+    )
+    file.write_text(typed.replace("enforcement:", "quotas: 2\n  enforcement:"))
+    assert main(["migrate", "--check", "-f", str(file)]) == 1
+    told = capsys.readouterr().err.split("To do before the result is applied:\n")[1].splitlines()
+    assert [each.removeprefix("  GPUWorkloadBudget default/team-a: ") for each in told] == [
+        "spec.selector.matchLabels: Expected `object`, got `int`.",
+        "spec.quota.windowHours: Expected `int`, got `str`.",
+        "spec.enforcement.action: Invalid enum value 'Kill'.",
+        "spec.quotas is no field of Forebay's: remove it.",
+    ]
+
+
+def test_rules_of_the_api_server_are_checked_where_the_types_are_right(tmp_path, capsys):
+    file = tmp_path / "budget.yaml"
+    file.write_text(BUDGET.replace('"100"', '"-5x"'))
+    assert main(["migrate", "--check", "-f", str(file)]) == 1
+    assert 'spec.quota.gpuHours: Invalid value: "-5x": must be a quantity greater than 0' in capsys.readouterr().err
+
+
+def test_without_the_means_to_check_rules_it_says_who_does(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "celpy", None)
+    file = tmp_path / "budget.yaml"
+    file.write_text(BUDGET.replace('"100"', '"-5x"'))
+    assert main(["migrate", "--check", "-f", str(file)]) == 0
+    assert (
+        "rules were not checked, which needs the extra `embedded`: kubectl apply --dry-run=server"
+        in capsys.readouterr().err
+    )

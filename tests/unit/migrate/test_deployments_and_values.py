@@ -107,6 +107,20 @@ def test_values_of_machines_stay_as_they_are(migrated):
     assert notes == ""
 
 
+@pytest.mark.parametrize(
+    ("scrapes", "sentence"),
+    [
+        ("interval: 5s", "scrapeTimeout (10s) is longer than interval (5s), which Prometheus refuses"),
+        ("interval: 30s, scrapeTimeout: 1m", "scrapeTimeout (1m) is longer than interval (30s)"),
+        ("interval: often", '"often" is not a duration'),
+    ],
+)
+def test_scrapes_that_prometheus_refuses_are_named(migrated, scrapes, sentence):
+    _, notes, code = migrated(f"replicaCount: 1\nmetrics: {{serviceMonitor: {{enabled: true, {scrapes}}}}}", "--check")
+    assert f"metrics.serviceMonitor: {sentence}" in notes
+    assert code == 1
+
+
 def test_variables_of_machines_become_a_class_and_a_pool(migrated):
     (node_class, pool), notes, code = migrated(VARIABLES, by="--env-file")
     assert node_class["spec"] == {"providers": [{"name": "webhook", "machines": [MACHINE]}]}

@@ -158,11 +158,15 @@ def test_marks_say_what_the_container_must_have():
         ("max-price", "-0.5"),
         ("max-price", "0"),
         ("max-price", "nan"),
+        ("max-price", "1e400"),
+        ("max-price", "9" * 5000),
+        ("required-gpu-memory", "80GB"),
         ("gpu-types", ",,"),
         ("datacenter-ids", " , "),
         ("ports", "9" * 5000),
     ],
 )
 def test_an_unreadable_mark_names_itself(mark, value):
-    with pytest.raises(InvalidMark, match=f"runpod.io/{mark}"):
+    with pytest.raises(InvalidMark, match=f"runpod.io/{mark}") as caught:
         read_marks({f"runpod.io/{mark}": value})
+    assert len(str(caught.value)) < 250

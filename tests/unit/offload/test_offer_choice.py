@@ -68,12 +68,17 @@ NEVER = {
         "node selector or affinity",
     ),
     "too little GPU memory": (offer(memory=8), {}, Reason.NOT_ALLOWED, "has 8 GiB a GPU, below 16"),
-    "another GPU type": (offer(), {"marks": Marks(gpu_types=("A40",))}, Reason.NOT_ALLOWED, "asks for A40"),
+    "another GPU type": (
+        offer(),
+        {"marks": Marks(gpu_types=("A40",))},
+        Reason.NOT_ALLOWED,
+        "asks for GPU type A40, which",
+    ),
     "another data center": (
         offer(region="EU-RO-1"),
         {"marks": Marks(data_centers=("US-TX-3",))},
         Reason.NOT_ALLOWED,
-        "asks for US-TX-3",
+        "asks for data center US-TX-3: name it in regions",
     ),
     "any data center where one is asked for": (
         offer(),
@@ -129,3 +134,20 @@ def test_offers_of_nodes_and_of_disabled_providers_are_none():
     )
     found = choose(node, source(offer(), enabled=False), source())
     assert found.reason is Reason.NO_CAPACITY_CONFIGURED
+
+
+def test_of_several_offers_the_one_that_comes_nearest_is_named():
+    three = source(offer("NVIDIA H100", "2.00", memory=80), offer("NVIDIA L4", "0.60"), offer("NVIDIA A40", memory=48))
+    assert "NVIDIA L4 of runpod costs" in choose(three, marks=Marks(gpu_types=("L4", "H100"))).sentence
+    assert (
+        "NVIDIA H100 of runpod has 80 GiB a GPU, below 100" in choose(three, marks=Marks(gpu_memory_gib=100)).sentence
+    )
+    asked = choose(three, marks=Marks(gpu_memory_gib=48, gpu_types=("H200",)))
+    assert "asks for GPU type H200" in asked.sentence, "of two that are not allowed, the one with enough memory"
+
+
+def test_a_sentence_names_a_few_of_many_types():
+    names = (*(f"GPU-{number}" for number in range(2000)), "x" * 5000)
+    found = choose(source(offer()), marks=Marks(gpu_types=names))
+    assert isinstance(found, NoContainer)
+    assert "GPU-0 or GPU-1 or GPU-2 or GPU-3 or GPU-4 or 1996 others, which" in found.sentence

@@ -75,13 +75,15 @@ def told(*not_demand, left_out=(), unreadable=(), sources=()):
 
 def test_only_what_somebody_has_to_act_on_is_a_warning():
     gated = NotDemand(pod=pod("gated"), reason=Reason.GATED, sentence="It has a gate.")
+    bare = NotDemand(pod=pod("bare"), reason=Reason.CONTAINER_CONFIG_ERROR, sentence="Its Secret is missing.")
     left = LeftOut(pod=pod("huge"), reason=Reason.NO_OFFER_FITS, sentence="None fits.")
 
-    found = told(gated, left_out=[left], unreadable=[(running("odd"), "a quantity")])
+    found = told(gated, bare, left_out=[left], unreadable=[(running("odd"), "a quantity")])
 
     assert [(each.pod.name, each.reason, each.warning) for each in found] == [
         ("odd", Reason.UNREADABLE, True),
         ("gated", Reason.GATED, False),
+        ("bare", Reason.CONTAINER_CONFIG_ERROR, True),
         ("huge", Reason.NO_OFFER_FITS, True),
     ]
 

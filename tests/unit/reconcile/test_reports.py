@@ -138,10 +138,22 @@ def checked(check=None, conditions=()):
 
 def test_nobody_calls_a_provider_ready_that_was_not_checked_yet():
     told, _ = checked()
-    assert set(told.values()) == {(Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE)}
+    assert set(told.values()) == {(Truth.UNKNOWN, Reason.PROVIDER_NOT_CHECKED)}
 
     told, _ = checked(Check(ok=True, sentence="5 of 5 machines report their power state."))
     assert set(told.values()) == {(Truth.TRUE, Reason.PROVIDERS_READY)}
+
+
+def test_what_is_wrong_goes_before_what_is_not_known_yet():
+    spec = GPUNodeClassSpec(providers=(ProviderEntry(name="webhook"), ProviderEntry(name="acme")))
+    snapshot = Snapshot(
+        now=NOW, classes=(replace(node_class(), spec=spec),), unusable={SourceKey("c", "acme"): "No provider is acme."}
+    )
+    (decision,) = report_classes(snapshot)
+
+    ready, valid, *each = decision.conditions
+    assert {(ready.status, ready.reason), (valid.status, valid.reason)} == {(Truth.FALSE, Reason.PROVIDER_NOT_SERVED)}
+    assert [told.reason for told in each] == [Reason.PROVIDER_NOT_CHECKED, Reason.PROVIDER_NOT_SERVED]
 
 
 @pytest.mark.parametrize("ok", [True, False])

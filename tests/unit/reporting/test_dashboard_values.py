@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import Transition
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
+from forebay.api.names import VIRTUAL_NODE
 from forebay.api.node_provisioner import NodeProvisionerStatus
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.bill_keys import BillKey
@@ -238,6 +239,17 @@ def test_gpus_in_use_on_nodes_that_are_gone_do_not_count():
 
     view = overview(seen.snapshot)
     assert (view.gpus_requested, view.waiting_gpus, view.nodes, view.nodes_ready) == (3, 5, 2, 1)
+
+
+def test_remote_containers_use_no_gpus_of_nodes_and_one_that_lacks_something_needs_a_person():
+    used = {"m1": Resources({"nvidia.com/gpu": 3}), VIRTUAL_NODE: Resources({"nvidia.com/gpu": 2})}
+    held = record("c1", S.REQUESTED, pods=("far",), reason="ContainerConfigError", message="Its Secret is missing.")
+    seen = observed(used=used, nodes={"m1": node(), VIRTUAL_NODE: node(VIRTUAL_NODE)}, records=(held,), pending=())
+
+    view = overview(seen.snapshot)
+
+    assert (view.gpus, view.gpus_requested, view.gpus_remote, view.nodes) == (4, 3, 2, 1)
+    assert [(each.about, each.sentence) for each in view.problems] == [("Pod team/far", "Its Secret is missing.")]
 
 
 def test_a_life_line_shows_at_most_a_day_and_a_machine_without_history_from_its_beginning():

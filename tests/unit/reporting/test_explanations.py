@@ -106,6 +106,17 @@ def test_a_finished_job_needs_nothing():
     assert (explanation.reason, explanation.next) == ("Ended", "Nothing. The Job has no pods that need capacity.")
 
 
+def test_a_finished_job_shows_what_ran_its_pods_and_why_that():
+    done, other = replace(running("done"), phase=Phase.SUCCEEDED), running("other")
+    bought = record("m1", pods=("done",))
+    view = cluster_view(bought, record("m2", pods=("done", "other")), record("m3", pods=("stranger",)))
+
+    explanation = explain_job(JobView(namespace="team", name="sweep"), [done, other], view, [], {})
+
+    assert [each.name for each in explanation.machines] == ["m1"], "m2 is shown with the pod that has not ended"
+    assert explanation.machines[0].why == bought.spec.why
+
+
 def test_an_instance_shows_its_state_its_history_and_the_pods_on_its_node():
     view = cluster_view(record(), pods=[running(), running("other", node="elsewhere")])
 

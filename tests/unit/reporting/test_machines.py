@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
+from forebay.model.sources import Delivery
 from forebay.reporting.machines import cost, decimal, is_terminating, machine_view
 from tests.unit.reporting.objects import NOW, S, before, record, running
 
@@ -63,3 +64,12 @@ def test_a_machine_is_on_its_way_out_when_it_is_deleted_too():
 def test_an_amount_below_half_a_millionth_has_no_sign():
     assert decimal(Fraction(-1, 10**7)) == "0.000000"
     assert decimal(Fraction(-1, 10**6)) == "-0.000001"
+
+
+def test_a_container_shows_the_pod_that_it_runs_until_that_has_ended():
+    def shown(state):
+        found = record(state=state)
+        return machine_view(replace(found, spec=replace(found.spec, delivers=Delivery.CONTAINER)), {}, NOW).pods
+
+    assert shown(S.REQUESTED) == shown(S.TERMINATING) == shown(S.GONE) == []
+    assert shown(S.LAUNCHED) == shown(S.RUNNING) == ["team/train"]

@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
+from forebay.api.names import VIRTUAL_NODE
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.bill_keys import BillKey, Cost
-from forebay.model.quantities import Usd, UsdPerHour
+from forebay.model.quantities import Resources, Usd, UsdPerHour
 from forebay.model.workloads import Phase
 from forebay.reporting.cluster_view import EventLine, Leader, cluster_now
 from forebay.reporting.status import ViewAge, bill, leader_text, spend_text, status_fields, view_age_text
@@ -62,6 +63,15 @@ def test_a_waiting_pod_shows_why_the_launch_for_it_is_repeated():
     assert found["waiting"][0].reason == f"CapacityLaunching: GPUInstance m2 is Requested. {message}"
 
 
+def test_a_container_that_lacks_something_is_not_called_launching():
+    message = "Launch of NVIDIA A40 at runpod waits: Secret nope does not exist. Create it."
+    held = record("c1", S.REQUESTED, pods=("a",), reason="ContainerConfigError", message=message)
+
+    found = fields(waiting=[pod("a")], records=[held])
+
+    assert found["waiting"][0].reason == f"ContainerConfigError: {message}"
+
+
 @pytest.mark.parametrize("state", [S.DRAINING, S.TERMINATING, S.GONE])
 def test_a_pod_does_not_wait_for_an_instance_that_is_leaving(state):
     found = fields(waiting=[pod("a")], records=[record("m2", state, pods=("a",))])
@@ -73,6 +83,16 @@ def test_gpus_are_counted_as_allocatable_and_as_requested_by_bound_pods():
     found = fields(nodes=[node(), node("m2", ready=False)], pods=[running(gpus=2), pod()])
 
     assert (found["nodes"], found["nodes_ready"], found["gpus"], found["gpus_requested"]) == (2, 1, 8, 2)
+
+
+def test_gpus_of_remote_containers_are_counted_apart_and_the_virtual_node_is_no_node():
+    remote = running("far", node=VIRTUAL_NODE, gpus=2)
+    virtual = replace(node(VIRTUAL_NODE), allocatable=Resources({"pods": 5000}))
+
+    found = fields(nodes=[node(), virtual], pods=[running(), remote])
+
+    assert (found["nodes"], found["nodes_ready"], found["gpus"]) == (1, 1, 4)
+    assert (found["gpus_requested"], found["gpus_remote"]) == (1, 2)
 
 
 def test_a_pool_shows_its_ready_condition():

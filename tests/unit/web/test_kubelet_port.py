@@ -76,7 +76,9 @@ def test_times_of_a_query():
     assert log_query("sinceSeconds=99999999999999", NOW).since is None
 
 
-@pytest.mark.parametrize("query", ["tailLines=x", "sinceSeconds=-1", "sinceTime=yesterday", "limitBytes=1e3"])
+@pytest.mark.parametrize(
+    "query", ["tailLines=x", "sinceSeconds=-1", "sinceTime=yesterday", "limitBytes=1e3", f"tailLines={'9' * 5000}"]
+)
 def test_an_option_that_cannot_be_read_is_refused(query):
     with pytest.raises(LogRefused, match="is not a"):
         log_query(query, NOW)

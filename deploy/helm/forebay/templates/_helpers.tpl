@@ -161,6 +161,17 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 {{- end }}
 
+{{- /* A duration as Prometheus writes it, such as 1m30s, in milliseconds. */ -}}
+{{- define "forebay.milliseconds" -}}
+{{- $text := . -}}
+{{- $sum := 0 -}}
+{{- range $unit, $each := dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1 -}}
+{{- $found := regexFind (printf "[0-9]+%s([0-9]|$)" $unit) $text -}}
+{{- $sum = add $sum (mul $each (regexFind "^[0-9]+" $found | default "0" | atoi)) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end }}
+
 {{- /* serviceMonitor, with what metrics.serviceMonitor says otherwise. */ -}}
 {{- define "forebay.serviceMonitor" -}}
 {{- $monitor := mergeOverwrite (deepCopy .Values.serviceMonitor) (deepCopy (.Values.metrics.serviceMonitor | default dict)) -}}
@@ -171,6 +182,14 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 {{- if not .Values.metrics.service.enabled -}}
 {{- fail "serviceMonitor: it needs the Service: set metrics.service.enabled to true" -}}
+{{- end -}}
+{{- $interval := include "forebay.milliseconds" $monitor.interval | atoi -}}
+{{- $timeout := include "forebay.milliseconds" $monitor.scrapeTimeout | atoi -}}
+{{- if not (and $interval $timeout) -}}
+{{- fail (printf "serviceMonitor: interval is %s and scrapeTimeout %s: both must be longer than 0" $monitor.interval $monitor.scrapeTimeout) -}}
+{{- end -}}
+{{- if gt $timeout $interval -}}
+{{- fail (printf "serviceMonitor: scrapeTimeout is %s, longer than the interval of %s, which Prometheus refuses: lower scrapeTimeout or raise interval" $monitor.scrapeTimeout $monitor.interval) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $monitor -}}

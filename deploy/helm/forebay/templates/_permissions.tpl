@@ -225,6 +225,20 @@
 - apiGroups: ["forebay.dev"]
   resources: ["gpunodeclasses"]
   verbs: ["delete"]
+# removes the startup taint from nodes
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["list", "patch"]
+# deletes the node of remote pods
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["delete"]
+  resourceNames: ["runpod-virtual-node"]
+# deletes the Lease of that node
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["delete"]
+  resourceNames: ["runpod-virtual-node"]
 {{- end }}
 {{- define "forebay.rules.uninstallNamespace" -}}
 # takes the Lease, so that no operator acts meanwhile

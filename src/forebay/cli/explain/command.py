@@ -37,6 +37,8 @@ _KINDS: Final = {
 _NAMESPACED: Final = frozenset({"pod", "job"})
 #: Pods of a Job that are shown; the others are counted.
 _MOST_PODS: Final = 20
+#: GPUInstances that are shown whole; the others are counted.
+_MOST_MACHINES: Final = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -164,9 +166,12 @@ def show(explanation: "Explanation", now: datetime) -> None:
     for step in explanation.steps:
         print_paragraph(step, indent=4)
     print_paragraph(f"Next: {explanation.next}", indent=2)
-    for machine in explanation.machines:
+    for machine in explanation.machines[:_MOST_MACHINES]:
         print()
         show_machine(machine)
+    if others := explanation.machines[_MOST_MACHINES:]:
+        print()
+        print_paragraph(f"{len(others)} more GPUInstances; all with --output json")
     for pod in explanation.pods[:_MOST_PODS]:
         print()
         print_title(f"{pod.about}: {pod.reason}")

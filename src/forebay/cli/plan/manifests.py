@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.api.codec import decode_any, unknown_fields
+from forebay.api.codec import all_faults, decode_any, unknown_fields
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
@@ -161,12 +161,15 @@ class _SnapshotBuilder:
             body = {**body, "metadata": {**body["metadata"], "namespace": DEFAULT_NAMESPACE}}
         text = encode_document(each, body)
         try:
-            found = decode_any(text)
-            unknown = unknown_fields(each.body)
+            wrong = [
+                f"{path}: {problem}" if path else problem for path, problem in all_faults(msgspec.json.decode(text))
+            ]
+            wrong += [f"{path} is not a field of {each.header.kind}" for path in unknown_fields(each.body)]
         except ValueError as error:
             raise ManifestError(f"{each.title}: {error}") from error
-        if unknown:
-            raise ManifestError(f"{each.title}: {unknown[0]} is not a field of {each.header.kind}")
+        if wrong:
+            raise ManifestError(f"{each.title}: {'; '.join(wrong)}")
+        found = decode_any(text)
         if not isinstance(found, GPUNodeClass | GPUNodePool | GPUInstance | GPUWorkloadBudget):
             self.ignored[each.header.kind] += 1
         self.own.append(found)

@@ -189,11 +189,11 @@ class Events:
         reason: Reason,
         sentence: str,
         *,
-        bad: Truth | None = None,
+        bad: Truth = Truth.FALSE,
     ) -> None:
         """Records an event where the status or reason of a condition has changed; a new message alone makes none.
 
-        `bad`: the status that is a warning; None: any but True.
+        `bad`: the status that is a warning.
         """
         earlier = {each.type: each for each in before}
         changed = [
@@ -203,8 +203,7 @@ class Events:
             or (earlier[each.type].status, earlier[each.type].reason) != (each.status, each.reason)
         ]
         if changed:
-            warning = any(each.status is bad if bad is not None else each.status is not Truth.TRUE for each in changed)
-            self.about(regarding, reason, sentence, warning=warning)
+            self.about(regarding, reason, sentence, warning=any(each.status is bad for each in changed))
 
     def _event(
         self, regarding: ObjectReference, reason: Reason, sentence: str, related: ObjectReference | None = None

@@ -56,15 +56,12 @@ class VirtualNodeKeeper:
         still_leader: Callable[[], bool],
         clock: Callable[[], datetime],
         endpoint: Callable[[], LogEndpoint | None] = lambda: None,
-        *,
-        version: str = "",
     ) -> None:
         self._client = client
         self._identity = identity
         self._still_leader = still_leader
         self._clock = clock
         self._endpoint = endpoint
-        self._version = version
         self._since: datetime | None = None
         self._rounds = 0
         self._published: LogEndpoint | None = None
@@ -123,7 +120,9 @@ class VirtualNodeKeeper:
         if self._since is None or not _is_ready(node):
             self._since = now
         endpoint = self._endpoint()
-        status = node_status(self._since, now, most_pods=MOST_PODS, endpoint=endpoint, version=self._version)
+        # That of the API server: tools that compare versions, such as kubeadm, expect one, and it is never too old.
+        version = (await self._client.version()).git_version
+        status = node_status(self._since, now, most_pods=MOST_PODS, endpoint=endpoint, version=version)
         patch = writes.strategic_merge_patch({"status": status})
         await self._client.patch(_NODES, VIRTUAL_NODE, patch, subresource="status")
         self._published = endpoint

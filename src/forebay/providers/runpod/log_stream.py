@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -10,13 +10,18 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from forebay.net.json_body import decode_body
-from forebay.providers.base import InstanceGone, LogLine, Unavailable
+from forebay.providers.base import InstanceGone, LogLine
 from forebay.providers.cloud_calls import CloudCalls
 from forebay.providers.runpod.errors import PodNotFound
 from forebay.providers.runpod.wire import PODS, RunpodLogEvent
 
 #: Most lines that RunPod sends of what was written before.
 MOST_LINES: Final = 5000
+#: Bytes of one line: what prints more without a line's end is no log.
+MOST_OF_EVENT: Final = 1024 * 1024
+#: In place of such a line, and of one that cannot be read.
+_LEFT_OUT: Final = b'data: {"line": "(Forebay left out a line of more than 1 MiB)"}'
+_UNREADABLE: Final = "(Forebay cannot read this line of RunPod's log)"
 #: Seconds without an event after which what was written before has been sent.
 _QUIET: Final = 2.0
 #: Seconds before a stream that ended is opened again; doubled while nothing new comes of it.
@@ -145,18 +150,35 @@ async def _opened(
     """Events of one stream, until it ends or has been quiet for too long."""
     path = f"{PODS}/{quote(pod, safe='')}/logs?{urlencode(query)}"
     headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
+    split = _Events()
     try:
-        chunks = calls.stream(path, headers, quiet=quiet, opened=opened)
-        buffer = b""
-        async for chunk in chunks:
-            *whole, buffer = (buffer + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
-            for text in whole:
+        async for chunk in calls.stream(path, headers, quiet=quiet, opened=opened):
+            for text in split.after(chunk):
                 if (event := _event(text)) is not None:
                     yield event
-        if (event := _event(buffer)) is not None:
+        if (event := _event(split.rest)) is not None:
             yield event
     except PodNotFound:
         raise InstanceGone(f"RunPod has no pod {pod}, and no log of it.") from None
+
+
+class _Events:
+    """A stream divided at its empty lines. An event that does not end is not kept."""
+
+    def __init__(self) -> None:
+        #: What has come of the next one.
+        self.rest = b""
+        self._too_long = False
+
+    def after(self, chunk: bytes) -> Iterator[bytes]:
+        """Events that are complete now that the chunk has come."""
+        *whole, self.rest = (self.rest + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
+        for text in whole:
+            yield _LEFT_OUT if self._too_long or len(text) > MOST_OF_EVENT else text
+            self._too_long = False
+        if len(self.rest) > MOST_OF_EVENT:
+            # The last byte may be half of what ends it.
+            self.rest, self._too_long = self.rest[-1:], True
 
 
 def _event(text: bytes) -> _Event | None:
@@ -172,6 +194,7 @@ def _event(text: bytes) -> _Event | None:
         return None
     try:
         found = decode_body(data, RunpodLogEvent)
-    except msgspec.DecodeError as error:
-        raise Unavailable(f"A line of RunPod's log cannot be read: {error}.") from None
-    return _Event(number, LogLine(at=found.ts, text=found.line))
+    except msgspec.DecodeError:
+        # The lines after it, of which one may have the exit code, can be read all the same.
+        return _Event(number, LogLine(text=_UNREADABLE))
+    return _Event(number, LogLine(at=found.at, text=found.line))

@@ -82,8 +82,7 @@ class RunpodPod(_Wire, frozen=True, kw_only=True):
 
     @property
     def created(self) -> datetime | None:
-        found = _read(self.created_at, datetime)
-        return found if found is not None and found.tzinfo is not None else None
+        return _time(self.created_at)
 
     @property
     def idle(self) -> bool:
@@ -98,6 +97,12 @@ def _read(value: object, kind: type[_T]) -> _T | None:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, ValueError, OverflowError):
         return None
+
+
+def _time(value: object) -> datetime | None:
+    """A moment; None where that cannot be read, or of which no time zone is known."""
+    found = _read(value, datetime)
+    return found if found is not None and found.tzinfo is not None else None
 
 
 class RunpodPods(_Wire, frozen=True, kw_only=True):
@@ -174,7 +179,12 @@ class RunpodRegistryOrder(_Wire, frozen=True, kw_only=True):
 
 class RunpodLogEvent(_Wire, frozen=True, kw_only=True):
     line: str
-    ts: datetime | None = None
+    ts: object = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was written, where that can be read."""
+        return _time(self.ts)
 
 
 class RunpodProblem(_Wire, frozen=True, kw_only=True):

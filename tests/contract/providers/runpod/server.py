@@ -83,6 +83,8 @@ class RunpodCloud(ConformanceServer):
         self.coarse_ids = False
         #: Whether the stream of a pod that was stopped ends.
         self.stopped_logs_end = True
+        #: What each stream begins with that no specification allows.
+        self.log_garbage = ()
         #: How many were opened.
         self.log_streams = 0
         #: Containers whose GPUs do nothing, because their command has ended and the shell around it waits.
@@ -303,6 +305,8 @@ class RunpodCloud(ConformanceServer):
         cut, self.cut_logs = self.cut_logs > 0, max(self.cut_logs - 1, 0)
         closed, self.closed_logs = self.closed_logs > 0, max(self.closed_logs - 1, 0)
         closings, deaths = self._closings, self._deaths
+        for chunk in self.log_garbage:
+            yield chunk
         while True:
             if deaths != self._deaths:
                 await asyncio.Event().wait()

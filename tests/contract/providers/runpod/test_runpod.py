@@ -380,6 +380,18 @@ class TestLogs:
                 harness.world.write(made.id, text)
             assert await following == ["started", "same", "same", "other"]
 
+    async def test_a_line_that_cannot_be_read_is_said_and_hides_no_other(self):
+        async with RunpodHarness().open() as harness:
+            endless = [b"data: " + b"x" * 65536, *[b"x" * 65536] * 100, b"\n\n"]
+            pod = await self.written(harness, "one")
+            harness.world.log_garbage = [b"data: {\n\n", *endless]
+            assert await self.lines(harness, pod) == [
+                "(Forebay cannot read this line of RunPod's log)",
+                "(Forebay left out a line of more than 1 MiB)",
+                "started",
+                "one",
+            ]
+
     async def test_there_is_no_log_of_a_pod_that_is_gone(self):
         async with RunpodHarness().open() as harness:
             with pytest.raises(InstanceGone):
