@@ -9,6 +9,7 @@ from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, InstancePhase
+from forebay.model.spans import human
 from tests.unit.lifecycle.builders import (
     NOW,
     R,
@@ -88,6 +89,14 @@ def test_one_that_starts_for_three_days_is_given_up_at_its_deadline():
     status = moved(starting, InstancePhase.STARTING, now=NOW + minutes(3 * 24 * 60), message="pulling")
     assert (status.state, status.reason, status.failures) == (S.TERMINATING, R.LAUNCH_TIMEOUT, 1)
     assert "(pulling)" in status.message
+
+
+def test_what_is_said_of_one_that_never_ran_counts_from_the_call_and_not_from_its_answer():
+    starting = container(since=NOW + minutes(2), attempted_at=NOW)
+    status = moved(starting, InstancePhase.STARTING, now=NOW + minutes(2) + RUNS.launch_deadline)
+
+    assert status.reason == R.LAUNCH_TIMEOUT
+    assert f"did not run within {human(minutes(2) + RUNS.launch_deadline)}." in status.message
 
 
 def test_one_that_no_listing_tells_of_is_given_up_too():

@@ -4,11 +4,13 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import LabelSelectorEntry, NodeClassRef
 from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.sources import (
     Capabilities,
     Delivery,
@@ -22,7 +24,7 @@ from forebay.model.sources import (
 )
 from forebay.reconcile.adoption import adopt_orphans
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
-from tests.unit.demand.builders import GPU, NOW, node
+from tests.unit.demand.builders import GPU, NOW, node, record
 
 
 def source(node_class, delivers=Delivery.POWER):
@@ -51,7 +53,7 @@ def pool(name, weight):
     )
 
 
-def orphans(node_class, *pools, unreadable=(), delivers=Delivery.POWER, **rules):
+def orphans(node_class, *pools, unreadable=(), delivers=Delivery.POWER, records=(), **rules):
     seen = source(node_class, delivers)
     spec = GPUNodeClassSpec(providers=(), allowed_namespaces=LabelSelectorEntry())
     classes = (GPUNodeClass(metadata=ObjectMeta(name="rack"), spec=spec),)
@@ -61,6 +63,7 @@ def orphans(node_class, *pools, unreadable=(), delivers=Delivery.POWER, **rules)
         pools=pools,
         classes=classes,
         nodes={"box": node("box")},
+        records=records,
         rules=OperatorRules(**rules),
         unreadable_records=dict.fromkeys(unreadable, "a field"),
     )
@@ -97,3 +100,18 @@ def test_without_a_pool_the_sentence_says_what_comes_next():
 def test_what_may_belong_to_a_record_that_cannot_be_read_is_not_adopted():
     assert orphans("rack", unreadable=["box"]) == ()
     assert [each.name for each in orphans("rack", unreadable=["another"])] == ["box"]
+
+
+def test_a_machine_that_a_lost_power_on_call_has_powered_on_late_is_forebays_own():
+    """Its node must come within the time of a launch, or it is powered off: nobody else has powered it on."""
+    lost = record("box", InstanceState.GONE, delivers=Delivery.POWER, attempt=1, instance_id=None)
+    confirmed = record("box", InstanceState.GONE, delivers=Delivery.POWER, attempt=1, instance_id="box")
+
+    deleted, found = orphans("rack", records=(lost,))
+    assert (deleted.record, deleted.reason) == (lost, Reason.ADOPTED)
+    assert found.status.attempt == 1, "one call was made"
+    assert "a power-on call of Forebay's whose outcome was unknown seems to have taken effect late" in found.sentence
+    assert found.status.message == found.status.transitions[-1].message == found.spec.why == found.sentence
+
+    _, by_hand = orphans("rack", records=(confirmed,))
+    assert by_hand.status.attempt is None
