@@ -61,6 +61,18 @@ def test_nothing_moves_where_nobody_asked_for_it_or_it_was_looked_at_a_moment_ag
     assert looked.steps() == ([], [])
 
 
+def test_nodes_are_looked_at_again_a_while_after_the_last_look():
+    def due(looked, **spec):
+        halves = Halves(**spec)
+        halves.snapshot = replace(halves.snapshot, memory=Memory(defragmented=looked))
+        return halves.decided().requeue_at
+
+    assert due(NOW) == NOW + CHECK_INTERVAL
+    assert due(NOW - CHECK_INTERVAL / 2) == NOW + CHECK_INTERVAL / 2
+    assert due(NOW - CHECK_INTERVAL * 3 / 4) == NOW + CHECK_INTERVAL / 3, "not in every tick"
+    assert due(NOW, defragment=False) is None
+
+
 @pytest.mark.parametrize(
     "fields",
     [
