@@ -136,7 +136,7 @@ def test_one_that_runs_waits_for_nothing_but_its_maximum_run_time():
     running = container(S.RUNNING)
     assert requeue_at(seen(running, InstancePhase.RUNNING), LATER) is None
 
-    limited = container(S.RUNNING, spec=replace(SPEC, max_run_time="1h"))
+    limited = container(S.RUNNING, since=NOW + minutes(2), attempted_at=NOW, spec=replace(SPEC, max_run_time="1h"))
     assert requeue_at(seen(limited, InstancePhase.RUNNING), LATER) == NOW + minutes(60)
     status = moved(limited, InstancePhase.RUNNING, now=NOW + minutes(60))
     assert (status.state, status.reason) == (S.TERMINATING, R.EXPIRED)

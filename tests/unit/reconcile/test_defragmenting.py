@@ -110,3 +110,10 @@ def test_one_node_is_freed_at_a_time():
         "z", S.DRAINING, transitions=(Transition(state=S.DRAINING, at=ago(minutes=1), reason="Underutilized"),)
     )
     assert Halves(moving, pods={"z": (service("z"),)}).steps() == ([], [])
+
+
+def test_a_group_that_grows_is_sized_although_nobody_has_looked_at_its_nodes_yet():
+    growing = Halves(ready=2)
+    found = growing.decided()
+    assert found.sizes["gpus"].target.size == 4
+    assert found.defragmented == NOW
