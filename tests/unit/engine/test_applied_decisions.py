@@ -1,4 +1,4 @@
-"""Decisions as the cluster sees them when they are applied: what is written, which events say so, and what is counted."""
+"""Decisions as the cluster sees them when they are applied: what is written, told by events, and counted."""
 
 import asyncio
 from contextlib import asynccontextmanager

@@ -78,9 +78,7 @@ def source(*leftovers, asked=NOW, has_leftovers=True, error=None, key=KEY):
 
 def seen(*sources, records=(), now=NOW, deleting=True, **fields):
     found = {each.key: each for each in sources}
-    return Snapshot(
-        now=now, classes=(node_class(deleting=deleting),), sources=found, records=tuple(records), **fields
-    )
+    return Snapshot(now=now, classes=(node_class(deleting=deleting),), sources=found, records=tuple(records), **fields)
 
 
 def waits(*sources, **fields):
@@ -95,11 +93,8 @@ OF_ANOTHER = SourceKey("other", "simulated")
 
 def test_what_a_provider_keeps_beside_machines_is_waited_for_but_not_for_long():
     key = source("SSH key forebay", "startup script x")
-    assert waits(key) == (
-        "simulated still has SSH key forebay, startup script x, to be deleted. Forebay waits for that until 12:10:00 "
-        "UTC.",
-        [KEY],
-    )
+    until = "Forebay waits for that until 12:10:00 UTC."
+    assert waits(key) == (f"simulated still has SSH key forebay, startup script x, to be deleted. {until}", [KEY])
     assert waits(key, now=NOW + 9 * MINUTE)[1] == [KEY]
     assert waits(key, now=NOW + 10 * MINUTE) == (None, [])
     assert waits(source()) == (None, [])
