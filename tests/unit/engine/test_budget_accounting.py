@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from forebay.api.names import USAGE_FINALIZER
-from forebay.embedded.api.kinds import CONFIG_MAP_KIND, POD_KIND
+from forebay.embedded.api.conditions import with_status_condition
+from forebay.embedded.api.kinds import CONFIG_MAP_KIND, NODE_KIND, POD_KIND
 from forebay.embedded.controllers import register_node
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
@@ -61,15 +62,24 @@ class Accounted:
         self.store.update(POD_KIND, {**pod, "status": status}, subresource="status")
         return pod["metadata"]["uid"]
 
-    async def machine_that_ran(self):
+    def silence(self, name):
+        """The kubelet of a node has died, and the control plane has noticed."""
+        node = self.store.get(NODE_KIND, None, name)
+        dead = {**node["metadata"], "annotations": {"embedded.forebay.dev/kubelet": "dead"}}
+        node = self.store.update(NODE_KIND, {**node, "metadata": dead})
+        said = {"type": "Ready", "status": "Unknown", "reason": "Heartbeat", "message": ""}
+        status = with_status_condition(node["status"], said, self.store.timestamp())
+        self.store.update(NODE_KIND, {**node, "status": status}, subresource="status")
+
+    async def machine_that_ran(self, name="box"):
         """A GPUInstance that cost something for a minute and is gone; its UID."""
         kind = self.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
-        spec = {"provider": "webhook", "delivers": "Power", "hourlyPrice": "2"}
-        made = self.store.create(kind, {"metadata": {"name": "box"}, "spec": spec})
+        spec = {"provider": "webhook", "delivers": "Power", "hourlyPrice": "2", "node": {"name": name}}
+        made = self.store.create(kind, {"metadata": {"name": name}, "spec": spec})
         begin = self.store.timestamp()
         await asyncio.sleep(60)
         end = self.store.timestamp()
-        status = {"state": "Gone", "since": end, "billedFrom": begin, "billedUntil": end}
+        status = {"state": "Gone", "since": end, "billedFrom": begin, "billedUntil": end, "nodeName": name}
         self.store.update(kind, {**made, "status": status}, subresource="status")
         await asyncio.sleep(1)
         return made["metadata"]["uid"]
@@ -83,14 +93,14 @@ class Accounted:
         return BudgetAccounting(self.views, store, clock=now, still_leader=lambda: True, counts=Counts())
 
     @asynccontextmanager
-    async def leader(self):
+    async def leader(self, every=1):
         """Accounting that is updated every second, until it dies."""
         accounting = self.accounting()
 
         async def ticks():
             while True:
                 accounting.update(now())
-                await asyncio.sleep(1)
+                await asyncio.sleep(every)
 
         tasks = asyncio.ensure_future(accounting.run()), asyncio.ensure_future(ticks())
         yield accounting
@@ -179,3 +189,34 @@ async def test_no_ledger_is_deleted_before_it_is_known_what_they_are_for():
         assert it.ledgers() == ledgers
         reading.cancel()
         await asyncio.wait({reading})
+
+
+async def test_a_pod_on_a_machine_that_is_proven_off_counts_until_then_and_on_while_its_node_is_heard_of():
+    async with accounted() as it:
+        it.budget()
+        async with it.leader() as accounting:
+            uid = it.runs("train")
+            await it.machine_that_ran("n1")
+            await asyncio.sleep(30)
+            ledger = accounting.accounts.get(("default", "team-a")).ledger
+            assert uid in ledger.running, "the node is Ready: another machine has its name"
+            it.silence("n1")
+            await asyncio.sleep(5)
+            assert uid not in ledger.running
+            assert abs(ran(accounting, uid) - 60) <= 2, "the record says since when it is off"
+
+
+async def test_ledgers_are_compacted_every_ten_minutes():
+    async with accounted() as it:
+        it.budget()
+        async with it.leader(every=20) as accounting:
+            uids = []
+            for number in range(4):
+                uids.append(it.runs(f"train-{number}"))
+                await asyncio.sleep(60)
+                it.store.delete(POD_KIND, "default", f"train-{number}", grace=0)
+            ledger = accounting.accounts.get(("default", "team-a")).ledger
+            await asyncio.sleep(23 * 3600)
+            assert all(ledger.intervals(uid) for uid in uids), "exact for a day"
+            await asyncio.sleep(2 * 3600)
+            assert not any(ledger.intervals(uid) for uid in uids)
