@@ -71,14 +71,15 @@ class Accounted:
         status = with_status_condition(node["status"], said, self.store.timestamp())
         self.store.update(NODE_KIND, {**node, "status": status}, subresource="status")
 
-    async def machine_that_ran(self, name="box"):
+    async def machine_that_ran(self, name="box", days_ago=0):
         """A GPUInstance that cost something for a minute and is gone; its UID."""
         kind = self.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
         spec = {"provider": "webhook", "delivers": "Power", "hourlyPrice": "2", "node": {"name": name}}
+        spec["nodeClassName"] = f"class-of-{name}"
         made = self.store.create(kind, {"metadata": {"name": name}, "spec": spec})
-        begin = self.store.timestamp()
         await asyncio.sleep(60)
-        end = self.store.timestamp()
+        ended = now() - timedelta(days=days_ago)
+        begin, end = (ended - timedelta(seconds=60)).isoformat(), ended.isoformat()
         status = {"state": "Gone", "since": end, "billedFrom": begin, "billedUntil": end, "nodeName": name}
         self.store.update(kind, {**made, "status": status}, subresource="status")
         await asyncio.sleep(1)
@@ -220,3 +221,17 @@ async def test_ledgers_are_compacted_every_ten_minutes():
             assert all(ledger.intervals(uid) for uid in uids), "exact for a day"
             await asyncio.sleep(2 * 3600)
             assert not any(ledger.intervals(uid) for uid in uids)
+
+
+async def test_what_a_machine_cost_is_forgotten_after_a_month():
+    async with accounted() as it:
+        await it.machine_that_ran("old", days_ago=40)
+        await it.machine_that_ran("new", days_ago=20)
+        async with it.leader() as accounting:
+            await asyncio.sleep(60)
+            for name in ("old", "new"):
+                it.store.delete(it.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance"), None, name)
+            await asyncio.sleep(1200)
+            bill = accounting.bill_accounting.bill
+            assert [key.node_class for key in bill.ledgers] == ["class-of-new"]
+            assert len(it.ledgers()) == 2, "beside the bill, how far machines are billed"
