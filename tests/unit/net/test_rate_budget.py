@@ -49,6 +49,20 @@ async def test_a_burst_passes_at_once_and_the_rest_at_the_configured_rate():
     assert [round(at - began, 9) for at in sent.at[7:]] == [0, 0, 0, 0.5]
 
 
+async def test_a_request_behind_too_many_others_is_refused_at_once_and_not_after_waiting_in_vain():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, longest_wait=5)
+    tasks = [asyncio.create_task(budget.request(GET)) for _ in range(6)]
+    await asyncio.sleep(0.5)
+    with pytest.raises(NeverSent, match=r"would delay the request by \d+ s, more than 5 s"):
+        await budget.request(GET)
+    assert asyncio.get_running_loop().time() == 0.5
+    await asyncio.sleep(1)
+    await budget.request(GET)
+    await asyncio.gather(*tasks)
+    assert sent.at == [0, 1, 2, 3, 4, 5, 6]
+
+
 async def test_first_come_first_served_even_when_some_give_up():
     sent = Sent()
     budget = RateBudget(sent, qps=1, burst=1)
