@@ -9,13 +9,14 @@ from contextlib import suppress
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from forebay.api.codec import decode
 from forebay.api.gpu_node_class import GPU_NODE_CLASS
 from forebay.api.gpu_node_pool import GPU_NODE_POOL
 from forebay.api.node_provisioner import NODE_PROVISIONER
 from forebay.engine.sources.configuration import claimed_twice, group_configs, source_configs
-from forebay.model.sources import Capabilities, Delivery, Join, Source, SourceKey
+from forebay.model.sources import Capabilities, Delivery, Found, Join, ListedGroup, Listing, Source, SourceKey
 from forebay.net.redaction import Redactor
 from forebay.net.transport import NeverSent
 from forebay.providers.plugin import ProviderContext, ProviderNotServed
@@ -324,7 +325,12 @@ def test_no_provisioner_that_is_admitted_breaks_a_tick_or_the_configuration_of_p
     if provisioner is None:
         return
     keys = built(group_configs((provisioner,), CONTEXT))
+    groups = tuple(
+        ListedGroup(name=name, target=0, offer=offer()) for name in provisioner.spec.existing_instance_group_names
+    )
+    listing = Listing(asked=NOW, found=Found(groups=groups))
+    listed = {key: replace(each, listing=listing) for key, each in sources(keys).items()}
+    for known in (sources(keys), listed):
+        result = tick(Snapshot(now=NOW, provisioners=(provisioner,), pending=(pod(),), sources=known))
 
-    result = tick(Snapshot(now=NOW, provisioners=(provisioner,), pending=(pod(),), sources=sources(keys)))
-
-    assert result.errors == {}
+        assert result.errors == {}

@@ -6,7 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
@@ -52,8 +52,9 @@ class Tests:
         self.times = {test: seconds for file in self._files for test, seconds in file.times.items()}
 
     def of(self, path: str, line: int) -> list[str]:
-        """Tests that run a line: those of its room's own unit tests first, then of every other test file the quickest,
-        of every file the next, and so on, so that as many subjects as possible are asked in the time there is.
+        """Tests that run a line: those of its room's own unit tests first, then those of every other test file, the
+        quickest first and each file for the same time, so that as many tests of as many subjects as possible are asked
+        in the time there is.
 
         Of a room's own test files that run the module, the other tests are asked as well, next: what one test has run,
         and the module has cached, the tests after it only use. Of a line that runs at import: all that run the module,
@@ -67,12 +68,12 @@ class Tests:
         beside = {
             test for file in self._files if path in file.blocks for test in file.times if test.startswith(room)
         } - tests
-        turns: Counter[str] = Counter()
+        spent: defaultdict[str, float] = defaultdict(float)
         order: dict[str, tuple[int, float]] = {}
         for name in sorted(tests, key=lambda name: (self.times[name], name)):
             file = name.partition("::")[0]
-            order[name] = (0 if name.startswith(room) else turns[file] + 2, self.times[name])
-            turns[file] += 1
+            spent[file] += self.times[name]
+            order[name] = (0, self.times[name]) if name.startswith(room) else (2, spent[file])
         order |= {name: (1, self.times[name]) for name in beside}
         return sorted(order, key=lambda name: (order[name], name))
 

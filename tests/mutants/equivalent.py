@@ -22,6 +22,15 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "quota.ends > now -> quota.ends >= now",
     ): "a quota that ends now delays nobody, kept or not",
     (
+        "forebay/net/in_process.py",
+        "True -> False",
+        "self._ended = True",
+    ): "saves work: a generator, a response and a timer that are closed are closed again without any effect",
+    (
+        "forebay/net/rate_budget.py",
+        "self._queue[0] is turn and len(self._queue) > 1 -> self._queue[0] is turn or len(self._queue) > 1",
+    ): "saves work: whoever is woken early looks again and goes on waiting",
+    (
         "forebay/demand/devices.py",
         "without `each.node is None`",
     ): "for the type checker: such slices are left out before",

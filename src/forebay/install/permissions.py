@@ -149,7 +149,7 @@ BUDGET_PERMISSIONS: Final = (
     ),
     Permission(
         group="admissionregistration.k8s.io",
-        resources=("mutatingadmissionpolicybindings",),
+        resources=("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
         names=(GATE_POLICY,),
         verbs=("get",),
         why="sees whether new pods of used-up budgets are held",

@@ -16,14 +16,16 @@ SERVED_SINCE: Final = (1, 36)
 KIND: Final = "MutatingAdmissionPolicy"
 
 _BINDINGS: Final = "mutatingadmissionpolicybindings"
+#: Kinds of which the gate needs an object, by plural: a binding without its policy holds nothing.
+_PARTS: Final = {_BINDINGS: f"{KIND}Binding", "mutatingadmissionpolicies": KIND}
 _NOT_HELD: Final = "Nothing holds new pods of a used-up GPUWorkloadBudget"
 _NOT_SERVED: Final = (
     f"{_NOT_HELD}, because this cluster serves no MutatingAdmissionPolicies: use Kubernetes 1.36 or later, or enable "
     f"{GROUP}/v1beta1 and the feature gate MutatingAdmissionPolicy, then install the policies."
 )
 _NOT_INSTALLED: Final = (
-    f"{_NOT_HELD}, because the admission policies of budgets are not installed: run helm upgrade, or forebay manifests "
-    "install --budget-policies {version} | kubectl apply --server-side -f -."
+    f"{_NOT_HELD}, because the admission policies of budgets are not installed, or not completely: run helm upgrade, "
+    "or forebay manifests install --budget-policies {version} | kubectl apply --server-side -f -."
 )
 
 
@@ -31,7 +33,8 @@ async def gate_missing(client: Client) -> str | None:
     """Why new pods of used-up budgets are not held, with what to do; None if they are, or if we may not know."""
     for version in VERSIONS:
         try:
-            await client.get(_binding(version), GATE_POLICY)
+            for plural, kind in _PARTS.items():
+                await client.get(_part(version, plural, kind), GATE_POLICY)
         except NotFound:
             continue
         except Forbidden:
@@ -43,7 +46,5 @@ async def gate_missing(client: Client) -> str | None:
     return _NOT_SERVED
 
 
-def _binding(version: str) -> Resource[AnyObject]:
-    return Resource(
-        group=GROUP, version=version, plural=_BINDINGS, kind=f"{KIND}Binding", namespaced=False, type=AnyObject
-    )
+def _part(version: str, plural: str, kind: str) -> Resource[AnyObject]:
+    return Resource(group=GROUP, version=version, plural=plural, kind=kind, namespaced=False, type=AnyObject)

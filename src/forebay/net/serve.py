@@ -169,8 +169,6 @@ async def _stream(response: Response, incoming: web.BaseRequest) -> web.StreamRe
     """Streams a body. Chunks that are available at the same time go out in one write."""
     outgoing = web.StreamResponse(status=response.status, headers=response.headers)
     outgoing.headers.setdefault("Server", _NAME)
-    if "Content-Length" not in response.headers and incoming.version >= (1, 1):
-        outgoing.enable_chunked_encoding()
     try:
         await outgoing.prepare(incoming)
     except ConnectionResetError:

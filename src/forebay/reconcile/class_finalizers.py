@@ -60,7 +60,7 @@ def _drain_blocked(record: GPUInstance, snapshot: Snapshot) -> str | None:
 def awaited_sources(snapshot: Snapshot) -> Iterator[SourceKey]:
     """Sources of deleted classes whose next listing tells whether anything is left there."""
     for node_class in snapshot.classes:
-        if node_class.metadata.deletion_timestamp is not None and _leftovers(node_class, snapshot) is not None:
+        if _leftovers(node_class, snapshot) is not None:
             yield from (key for key in snapshot.sources if key.node_class == node_class.metadata.name)
 
 

@@ -115,34 +115,43 @@ def unreadable_instances(snapshot: Snapshot) -> Iterable[UnreadableInstance]:
         yield UnreadableInstance(name=name, reason=Reason.UNREADABLE, sentence=sentence)
 
 
-def report_classes(snapshot: Snapshot, more: Mapping[str, Fact] | None = None) -> Iterable[ReportClass]:
+def report_classes(
+    snapshot: Snapshot, more: Mapping[str, Fact] | None = None, faults: Faults | None = None
+) -> Iterable[ReportClass]:
     """The status of each class whose status has changed. One without a UID is not published yet.
 
-    `more` has a further condition of some classes, by name.
+    `more` has a further condition of some classes, by name. A bug that concerns one class is added to `faults`, and
+    told on that class.
     """
     if not snapshot.classes:
         return
+    faults = faults or Faults()
     totals = totals_by_class(snapshot.records)
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     approvals = approvals_by_class(snapshot.records, snapshot.signing_requests)
     for node_class in snapshot.classes:
         if node_class.metadata.deletion_timestamp is not None or not node_class.uid:
             continue
-        facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}), cooling)
-        if (approved := approvals.get(node_class.metadata.name)) is not None:
+        name = node_class.metadata.name
+        facts: tuple[Fact, ...] = ()
+        with faults.of("GPUNodeClass", "", name):
+            facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(name, {}), cooling)
+        if (fault := faults.told("GPUNodeClass", ("", name))) is not None:
+            facts = (Fact("Ready", Truth.FALSE, Reason.RECONCILE_FAILED, fault),)
+        if (approved := approvals.get(name)) is not None:
             facts = (*facts, _join_restricted(approved))
-        if (further := (more or {}).get(node_class.metadata.name)) is not None:
+        if (further := (more or {}).get(name)) is not None:
             facts = (*facts, further)
         status = node_class.status
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
-        count, cost = totals.get(node_class.metadata.name, _NO_MACHINES)
-        offers = offers_of(snapshot, node_class.metadata.name, None if status is None else status.offers)
+        count, cost = totals.get(name, _NO_MACHINES)
+        offers = offers_of(snapshot, name, None if status is None else status.offers)
         shown = (status.active_nodes, status.hourly_cost, status.offers) if status is not None else None
         if conditions == current and shown == (count, cost.exact(), offers):
             continue
         yield ReportClass(
-            name=node_class.metadata.name,
+            name=name,
             uid=node_class.uid,
             resource_version=node_class.resource_version,
             generation=node_class.metadata.generation or 0,

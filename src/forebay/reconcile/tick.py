@@ -157,7 +157,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *scaled_down.steps,
         *marked,
         *report_pools(snapshot, paused, faults, static.facts),
-        *report_classes(snapshot, deleted_pools(snapshot)),
+        *report_classes(snapshot, deleted_pools(snapshot), faults),
         *report_deletions(snapshot),
         *report_provisioners(snapshot, sized.sizes, faults, paused),
         *unreadable_instances(snapshot),

@@ -16,7 +16,7 @@ from forebay.net.in_process import InProcess
 from forebay.net.transport import Response
 from forebay.providers.secrets import SecretsUnavailable, UnusableSecret
 
-BINDINGS = "mutatingadmissionpolicybindings"
+POLICIES, BINDINGS = "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"
 NOT_FOUND = b'{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}'
 FORBIDDEN = b'{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}'
 
@@ -24,8 +24,10 @@ FORBIDDEN = b'{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reaso
 class PolicyServer:
     """An API server that serves some versions of the policies, of which one may be installed."""
 
-    def __init__(self, *served, installed=None, status=None):
+    def __init__(self, *served, installed=None, status=None, lost=None, forbidden=None):
         self.served, self.installed, self.status, self.asked = served, installed, status, 0
+        #: Kinds of which the installed object was deleted, or may not be read.
+        self.lost, self.forbidden = lost, forbidden
 
     async def handle(self, request):
         self.asked += 1
@@ -34,7 +36,10 @@ class PolicyServer:
         path = request.url.removeprefix("http://server/apis/admissionregistration.k8s.io/")
         version, _, rest = path.partition("/")
         if rest:
-            found = version == self.installed
+            kind = rest.partition("/")[0]
+            if kind == self.forbidden:
+                return Response(403, body=FORBIDDEN)
+            found = version == self.installed and kind != self.lost
             return Response(200, body=b'{"metadata": {"name": "x"}}') if found else Response(404, body=NOT_FOUND)
         if version not in self.served:
             return Response(404, body=NOT_FOUND)
@@ -69,9 +74,22 @@ class Watched:
         (PolicyServer("v1", "v1beta1"), "--budget-policies v1 |"),
         (PolicyServer("v1beta1"), "--budget-policies v1beta1 |"),
         (PolicyServer(), "serves no MutatingAdmissionPolicies"),
+        (PolicyServer("v1", installed="v1", lost=BINDINGS), "--budget-policies v1 |"),
+        (PolicyServer("v1", installed="v1", lost=POLICIES), "--budget-policies v1 |"),
         (PolicyServer(status=403), None),
+        (PolicyServer("v1", installed="v1", forbidden=POLICIES), None),
     ],
-    ids=["v1", "v1beta1", "not installed", "beta not installed", "not served", "may not know"],
+    ids=[
+        "v1",
+        "v1beta1",
+        "not installed",
+        "beta not installed",
+        "not served",
+        "policy without binding",
+        "binding without policy",
+        "may not know",
+        "may not know the policy",
+    ],
 )
 async def test_what_keeps_new_pods_from_being_held_is_told_with_what_to_do(server, words):
     watched = Watched(server)

@@ -30,9 +30,13 @@ class World:
         #: Parts of the names of objects whose writes fail, and every request.
         self.broken, self.requests = (), []
         self.unreadable = False
+        #: Another replica takes over with the next write.
+        self.loses_lease = False
 
     def faults(self, request):
         self.requests.append(request)
+        if self.loses_lease and request.method != "GET":
+            self.leads = False
         if request.method == "GET":
             return Answer(503) if self.unreadable else None
         text = request.url.encode() + (request.body or b"")
@@ -190,11 +194,29 @@ async def test_who_no_longer_leads_stores_nothing_and_deletes_nothing():
         assert sync.waiting_since == NOW
 
 
+@pytest.mark.parametrize(("loses", "chunks"), [(False, 1), (True, 2)])
+async def test_who_loses_the_lease_while_a_ledger_is_compacted_deletes_nothing_any_more(loses, chunks):
+    async with world() as it:
+        sync = await loaded(it)
+        for number in range(20):
+            it.record("u1", pod=f"pod-{number}")
+        sync.schedule(NOW)
+        await sync.store_next()
+        assert len(it.stored()) == 1
+        (ledger,) = it.ledgers.values()
+        assert ledger.compact(10 * 24 * 3600, 365 * 24 * 3600, ())
+        it.loses_lease = loses
+        sync.schedule(NOW)
+        await sync.store_next()
+        assert len(it.stored()) == chunks, "the compacted chunk, and the replaced one where nobody deletes it"
+
+
 async def test_before_the_stored_ledgers_are_read_nothing_is_stored_at_a_shutdown():
     async with world() as it:
         sync = it.sync()
         it.record("u1")
         assert not sync.ready
+        assert list(sync.not_opened()) == []
         await sync.store_rest()
         assert it.stored() == []
 

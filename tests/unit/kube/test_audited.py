@@ -70,6 +70,9 @@ def test_every_run_that_the_status_shows():
     [
         {"status": status("Running", ran(1, 2, restarts=2))},
         {"status": status("Failed", {"state": {"running": {"startedAt": at(1)}}})},
+        {"status": status("Failed", ran(1, 2), {"state": {"running": {"startedAt": at(1)}}})},
+        {"status": status("Running", ran(3, 4), init=[ran(1, 2, restarts=2)])},
+        {"creationTimestamp": at(2), "status": status("Succeeded", ran(3, 4), ran(1, 4))},
         {"status": running(conditions=[{"type": "Ready", "status": "False"}])},
         {"creationTimestamp": at(2)},
         {"spec": {"resourceClaims": [{"name": "gpu"}]}},
@@ -80,6 +83,9 @@ def test_every_run_that_the_status_shows():
     ids=[
         "restarted twice",
         "ended without an end",
+        "one of two ended without an end",
+        "an init container restarted twice",
+        "a slow clock for one of two",
         "on a lost node",
         "a slow clock",
         "devices",

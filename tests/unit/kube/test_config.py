@@ -372,6 +372,14 @@ def test_without_a_service_account_token_the_error_says_what_to_set(tmp_path):
         config.in_cluster(POD, tmp_path)
 
 
+@pytest.mark.parametrize("missing", POD)
+def test_outside_of_a_pod_the_error_names_both_variables(tmp_path, missing):
+    account = service_account(tmp_path / "account")
+    for env in ({**POD, missing: ""}, {name: value for name, value in POD.items() if name != missing}):
+        with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set"):
+            config.in_cluster(env, account)
+
+
 def test_an_ipv6_address_is_put_in_brackets(tmp_path):
     found = config.in_cluster({**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account(tmp_path / "a"))
     assert found.server == "https://[fd00::1]:443"

@@ -163,6 +163,10 @@ FAILURES = {
         "v1beta1",
     ),
     "prints no token": ("answer()", "without a token"),
+    "prints no status": (
+        """print('{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1"}')""",
+        "without a token",
+    ),
     "prints half a pair": ("answer(clientCertificateData='x')", "without its key"),
     "prints a broken certificate": ("answer(clientCertificateData='x', clientKeyData='planted-secret')", "not PEM"),
     "prints a time of no zone": ("answer(token='t', expirationTimestamp='2030-01-01T00:00:00')", "expirationTimestamp"),

@@ -186,6 +186,17 @@ async def test_the_clock_of_the_holder_does_not_matter_only_changes_of_the_lease
     await stop(running)
 
 
+@pytest.mark.parametrize(("said", "seconds"), [(40, 40), (5, 5), (None, 15)])
+async def test_a_lease_lasts_as_long_as_its_holder_says_and_else_as_long_as_ours(said, seconds):
+    server, work = LeaseServer(), Work()
+    lasting = {} if said is None else {"leaseDurationSeconds": said}
+    server.write({"holderIdentity": "far", "renewTime": "2030-01-01T00:00:00.000000Z", **lasting})
+    running = asyncio.create_task(server.elector("a").run(work))
+    await asyncio.sleep(60)
+    assert seconds <= work.started <= seconds + 2 * 2.2 + 0.1
+    await stop(running)
+
+
 async def test_a_leader_cut_off_from_the_server_stops_before_another_starts():
     server, first, second = LeaseServer(), Work(), Work()
     cut_off = asyncio.Event()

@@ -154,6 +154,18 @@ def test_a_refusal_and_an_error_of_the_scheduler_are_decoded(status, refusal):
     assert waiting.unschedulable_message == "a bug"
 
 
+@pytest.mark.parametrize("reason", ["Unschedulable", "SchedulerError", "SchedulingGated"])
+@pytest.mark.parametrize("status", ["True", "False", "Unknown"])
+def test_only_what_the_scheduler_denies_now_counts(reason, status):
+    at = "2030-01-01T12:00:00Z"
+    said = {"type": "PodScheduled", "status": status, "reason": reason, "message": "why", "lastTransitionTime": at}
+    seen = read(body(spec={"nodeName": ""}, status={"conditions": [said]}))
+    denied = status == "False"
+    assert seen.unschedulable_since == (NOON if denied and reason == "Unschedulable" else None)
+    assert seen.scheduler_error_since == (NOON if denied and reason == "SchedulerError" else None)
+    assert seen.unschedulable_message == ("why" if denied and reason != "SchedulingGated" else None)
+
+
 def test_a_shape_has_everything_that_scheduling_depends_on():
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]
     spec = {

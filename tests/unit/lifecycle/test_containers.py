@@ -15,6 +15,7 @@ from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, InstancePhase
+from forebay.model.spans import human
 from tests.unit.lifecycle.builders import (
     NOW,
     R,
@@ -96,6 +97,14 @@ def test_one_that_starts_for_three_days_is_given_up_at_its_deadline():
     assert "(pulling)" in status.message
 
 
+def test_what_is_said_of_one_that_never_ran_counts_from_the_call_and_not_from_its_answer():
+    starting = container(since=NOW + minutes(2), attempted_at=NOW)
+    status = moved(starting, InstancePhase.STARTING, now=NOW + minutes(2) + RUNS.launch_deadline)
+
+    assert status.reason == R.LAUNCH_TIMEOUT
+    assert f"did not run within {human(minutes(2) + RUNS.launch_deadline)}." in status.message
+
+
 def test_one_that_no_listing_tells_of_is_given_up_too():
     unknown = facts(container(), RUNS)
 
@@ -133,7 +142,7 @@ def test_one_that_runs_waits_for_nothing_but_its_maximum_run_time():
     running = container(S.RUNNING)
     assert requeue_at(seen(running, InstancePhase.RUNNING), LATER) is None
 
-    limited = container(S.RUNNING, spec=replace(SPEC, max_run_time="1h"))
+    limited = container(S.RUNNING, since=NOW + minutes(2), attempted_at=NOW, spec=replace(SPEC, max_run_time="1h"))
     assert requeue_at(seen(limited, InstancePhase.RUNNING), LATER) == NOW + minutes(60)
     status = moved(limited, InstancePhase.RUNNING, now=NOW + minutes(60))
     assert (status.state, status.reason) == (S.TERMINATING, R.EXPIRED)

@@ -21,6 +21,7 @@ from tests.unit.lifecycle.builders import (
     minutes,
     next_step,
     node,
+    owned_spec,
     record,
     rented_spec,
     requeue_at,
@@ -138,6 +139,14 @@ def test_a_machine_whose_node_is_ready_is_on_although_no_listing_tells():
     assert isinstance(step, WriteStatus)
     assert (step.status.state, step.status.reason, step.status.instance_id) == (S.LAUNCHED, R.ADOPTED, "gpu-1")
     assert step.sentence == "gpu-1 is already on: node gpu-1 is Ready. Adopting it."
+
+
+def test_a_machine_that_is_already_on_is_called_by_its_own_name_and_not_by_that_of_its_record():
+    of = record(owned=True, name="gpu-1", spec=owned_spec("rack-7"))
+    step = next_step(facts(of, node=node("rack-7")), NOW)
+
+    assert step.status.instance_id == "rack-7", "power-off calls go to the machine of this name"
+    assert step.sentence == "rack-7 is already on: node rack-7 is Ready. Adopting it."
     assert isinstance(next_step(facts(record(owned=True), node=node("gpu-1", ready=False)), NOW), Launch)
 
 

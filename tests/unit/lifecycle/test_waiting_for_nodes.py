@@ -64,6 +64,13 @@ def test_a_repeated_power_on_call_counts_as_an_attempt_and_says_why():
     )
 
 
+def test_a_machine_that_was_found_on_and_went_off_before_its_node_came_is_powered_on_for_its_pods():
+    step = next_step(booting(attempt=None), NOW + REPEAT_POWER_ON_AFTER)
+
+    assert isinstance(step, Launch)
+    assert step.status.attempt == 2
+
+
 @pytest.mark.parametrize(
     "of",
     [

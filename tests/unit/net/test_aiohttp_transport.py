@@ -63,6 +63,8 @@ async def test_a_connection_is_reused():
             await talk.hear()
             await talk.say(OK)
 
+    failures = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     async with scripted(script) as server, transport() as wire:
         for _ in range(5):
             assert await (await wire.request(at(server))).read() == b"ok"
@@ -74,6 +76,7 @@ async def test_a_connection_is_reused():
         assert await (await wire.request(at(server))).read() == b"ok"
     assert server.connections == 1
     assert len(server.heard) == 8
+    assert failures == [], "its end is noted once, however many requests it has served"
 
 
 async def test_a_silent_connection_is_asked_for_signs_of_life():

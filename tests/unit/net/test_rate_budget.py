@@ -49,6 +49,20 @@ async def test_a_burst_passes_at_once_and_the_rest_at_the_configured_rate():
     assert [round(at - began, 9) for at in sent.at[7:]] == [0, 0, 0, 0.5]
 
 
+async def test_a_request_behind_too_many_others_is_refused_at_once_and_not_after_waiting_in_vain():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, longest_wait=5)
+    tasks = [asyncio.create_task(budget.request(GET)) for _ in range(6)]
+    await asyncio.sleep(0.5)
+    with pytest.raises(NeverSent, match=r"would delay the request by \d+ s, more than 5 s"):
+        await budget.request(GET)
+    assert asyncio.get_running_loop().time() == 0.5
+    await asyncio.sleep(1)
+    await budget.request(GET)
+    await asyncio.gather(*tasks)
+    assert sent.at == [0, 1, 2, 3, 4, 5, 6]
+
+
 async def test_first_come_first_served_even_when_some_give_up():
     sent = Sent()
     budget = RateBudget(sent, qps=1, burst=1)
@@ -195,6 +209,10 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
         ("1.5", 1.5),
         (format_datetime(NOW + timedelta(seconds=90), usegmt=True), 90),
         (format_datetime(NOW - timedelta(seconds=90), usegmt=True), 0),
+        ("Tue, 01 Jan 2030 02:01:30 +0200", 90),
+        ("Tue, 01 Jan 2030 00:01:30 -0000", 90),
+        ("2030-01-01T00:01:30", 90),
+        ("2030-01-01T01:01:30+01:00", 90),
         ("soon", None),
         ("1000000000", 0),
         ("999999999", 999_999_999),
@@ -218,7 +236,18 @@ def test_retry_after_in_all_its_forms(value, seconds):
         ),
         ({"RateLimit": '"a, \\"b\\"";r=3;t=4;pk=:cGs=:'}, [('a, \\"b\\"', 3, 4)]),
         ({"RateLimit": '"p";r=0'}, []),
+        ({"RateLimit": '"p";t=5'}, []),
         ({"RateLimit": "limit=100, remaining=50, reset=5"}, [("", 50, 5)]),
+        ({"RateLimit": "limit=100, remaining=50"}, []),
+        ({"RateLimit": "limit=100, reset=5"}, []),
+        ({"RateLimit": "", "RateLimit-Remaining": "7", "RateLimit-Reset": "5"}, []),
+        ({"RateLimit-Remaining": "7"}, []),
+        ({"RateLimit-Reset": "7"}, []),
+        ({"RateLimit-Remaining": "7", "RateLimit-Reset": "soon"}, []),
+        (
+            {"RateLimit-Remaining": "1", "X-RateLimit-Remaining": "7, 90", "X-RateLimit-Reset": "5, 60"},
+            [("X-RateLimit-", 7, 5)],
+        ),
         ({"RateLimit-Limit": "100", "RateLimit-Remaining": "7", "RateLimit-Reset": "5"}, [("RateLimit-", 7, 5)]),
         ({"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "5"}, [("X-RateLimit-", 7, 5)]),
         ({"X-Rate-Limit-Remaining": "7", "X-Rate-Limit-Reset": "5"}, [("X-Rate-Limit-", 7, 5)]),

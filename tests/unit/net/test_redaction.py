@@ -124,6 +124,27 @@ def test_the_value_of_a_secret_name_is_redacted_without_registration(line):
 
 
 @pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("refused Bearer PLANTEDPLANTED here", "refused Bearer HIDDEN here"),
+        ("Authorization: Bearer PLANTED", "Authorization: HIDDEN"),
+        ("X-API-Key: PLANTED, X-Other: 1", "X-API-Key: HIDDEN, X-Other: 1"),
+        ("proxy_token: Token PLANTED", "proxy_token: Token HIDDEN"),
+        ('{"api_key": "PLANTED", "other": 1}', '{"api_key": "HIDDEN", "other": 1}'),
+        ("{'password': 'PLANTED'}", "{'password': 'HIDDEN'}"),
+        (r"{\"user_data\":\"PLANTED\",\"size\":\"1\"}", r"{\"user_data\":\"HIDDEN\",\"size\":\"1\"}"),
+        ('{"token": 123456, "x": 1}', '{"token": "HIDDEN", "x": 1}'),
+        ("password = PLANTED; x", "password = HIDDEN; x"),
+        ("GET https://h/v1?api_key=PLANTED&x=1", "GET https://h/v1?api_key=HIDDEN&x=1"),
+        ("https://user:PLANTED@proxy.example:3128/", "https://HIDDEN@proxy.example:3128/"),
+        ("join --token PLANTED --name x", "join --token HIDDEN --name x"),
+    ],
+)
+def test_what_is_around_a_secret_stays_readable(line, shown):
+    assert Redactor().text(line) == shown.replace("HIDDEN", HIDDEN)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "token expired: log in again",
@@ -154,8 +175,11 @@ def test_nested_data_is_redacted_by_name_and_by_value():
             "raw": SECRET.encode(),
             "error": ValueError(f"bad {SECRET}"),
             SECRET: True,
+            7: "a key that is no text",
+            None: SECRET,
         }
     )
+    assert (shown[7], shown[None]) == ("a key that is no text", HIDDEN)
     text = repr(shown)
     assert "PLANTED" not in text
     assert not any(form in text for form in forms(SECRET))

@@ -65,6 +65,32 @@ async def test_whoever_holds_all_connections_does_not_keep_others_out():
             other.close()
 
 
+@pytest.mark.parametrize(
+    ("version", "chunked", "body"),
+    [
+        (b"1.1", True, b"\r\n\r\n6\r\nonetwo\r\n0\r\n\r\n"),
+        (b"1.0", False, b"\r\n\r\nonetwo"),
+    ],
+)
+async def test_a_stream_is_framed_as_the_client_can_read_it(version, chunked, body):
+    async def stream(_request):
+        async def parts():
+            yield b"one"
+            yield b"two"
+
+        return Response(200, {}, parts())
+
+    async with serving(stream, limits=ServerLimits(header_timeout=0.3)) as url, asyncio.timeout(10):
+        reader, writer = await opened(url)
+        writer.write(b"GET / HTTP/" + version + b"\r\nHost: x\r\n\r\n")
+        answer = b""
+        while chunk := await _read(reader):
+            answer += chunk
+        assert answer.endswith(body)
+        assert (b"Transfer-Encoding: chunked" in answer) is chunked
+        writer.close()
+
+
 async def _read(reader):
     try:
         return await reader.read(4096)

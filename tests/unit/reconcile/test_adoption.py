@@ -4,11 +4,13 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import LabelSelectorEntry, NodeClassRef
 from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.sources import (
     Capabilities,
     Delivery,
@@ -22,8 +24,7 @@ from forebay.model.sources import (
 )
 from forebay.reconcile.adoption import adopt_orphans
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
-from tests.unit.demand.builders import GPU, NOW, node
-from tests.unit.lifecycle.builders import S, record
+from tests.unit.demand.builders import GPU, NOW, node, record
 
 
 def source(node_class, delivers=Delivery.POWER):
@@ -52,7 +53,7 @@ def pool(name, weight):
     )
 
 
-def orphans(node_class, *pools, unreadable=(), delivers=Delivery.POWER, **rules):
+def orphans(node_class, *pools, unreadable=(), delivers=Delivery.POWER, records=(), **rules):
     seen = source(node_class, delivers)
     spec = GPUNodeClassSpec(providers=(), allowed_namespaces=LabelSelectorEntry())
     classes = (GPUNodeClass(metadata=ObjectMeta(name="rack"), spec=spec),)
@@ -62,6 +63,7 @@ def orphans(node_class, *pools, unreadable=(), delivers=Delivery.POWER, **rules)
         pools=pools,
         classes=classes,
         nodes={"box": node("box")},
+        records=records,
         rules=OperatorRules(**rules),
         unreadable_records=dict.fromkeys(unreadable, "a field"),
     )
@@ -102,7 +104,7 @@ def test_what_may_belong_to_a_record_that_cannot_be_read_is_not_adopted():
 
 def test_that_a_late_call_powered_it_on_is_known_when_its_new_record_could_not_be_created():
     """The former record, which says so, must be deleted first; the new one is created in a later tick."""
-    former = record(S.GONE, owned=True, name="box", attempt=2, instance_id=None)
+    former = record("box", InstanceState.GONE, delivers=Delivery.POWER, attempt=2, instance_id=None)
     seen = source("rack")
     snapshot = Snapshot(now=NOW, sources={seen.key: seen}, nodes={"box": node("box")}, records=(former,))
     (deleted, found), memory = adopt_orphans(snapshot)
@@ -114,3 +116,18 @@ def test_that_a_late_call_powered_it_on_is_known_when_its_new_record_could_not_b
     assert again.sentence == found.sentence
     off = replace(later, nodes={}, sources={}, memory=Memory(orphans=memory))
     assert adopt_orphans(off)[1].powered_on_late == frozenset(), "whoever powers it on next may be anybody"
+
+
+def test_a_machine_that_a_lost_power_on_call_has_powered_on_late_is_forebays_own():
+    """Its node must come within the time of a launch, or it is powered off: nobody else has powered it on."""
+    lost = record("box", InstanceState.GONE, delivers=Delivery.POWER, attempt=1, instance_id=None)
+    confirmed = record("box", InstanceState.GONE, delivers=Delivery.POWER, attempt=1, instance_id="box")
+
+    deleted, found = orphans("rack", records=(lost,))
+    assert (deleted.record, deleted.reason) == (lost, Reason.ADOPTED)
+    assert found.status.attempt == 1, "one call was made"
+    assert "a power-on call of Forebay's whose outcome was unknown seems to have taken effect late" in found.sentence
+    assert found.status.message == found.status.transitions[-1].message == found.spec.why == found.sentence
+
+    _, by_hand = orphans("rack", records=(confirmed,))
+    assert by_hand.status.attempt is None

@@ -15,8 +15,9 @@ from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector
 from forebay.model.sources import Billing, Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.model.workloads import PodAffinityTerm
+from forebay.planning.plan import Preferences
 from forebay.reconcile.budgeting import Budgeting, assess_budgets
-from forebay.reconcile.buying import buy
+from forebay.reconcile.buying import buy, order, plan_for
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.purchases import purchases
 from forebay.reconcile.snapshot import BudgetState, Snapshot
@@ -74,6 +75,28 @@ def test_the_gpuinstance_of_the_previous_run_is_deleted_first():
 
     assert isinstance(delete, DeleteRecord)
     assert again.name == first.name
+
+
+OWNED = Source(
+    key=SourceKey("", "webhook"),
+    capabilities=Capabilities(deliveries=(Delivery.POWER,), idempotent_launch=True),
+    offers=(replace(RENTED.offers[0], provider="webhook", instance_type="box", node_name="box", stock=1),),
+)
+
+
+def test_an_owned_machine_has_one_gpuinstance_at_a_time_and_the_last_stays_until_its_cost_is_stored():
+    snapshot = Snapshot(now=NOW, pending=(TRAIN,), sources={OWNED.key: OWNED})
+    (first,) = bought(snapshot)
+    assert first.name == "box"
+    gone = replace(snapshot, records=(recorded(first, InstanceState.GONE),))
+
+    delete, again = bought(gone)
+    assert (type(delete), again.name) == (DeleteRecord, "box")
+    assert bought(replace(gone, unrecorded_cost=frozenset({"uid-earlier"}))) == ()
+    # A plan that was made before the machine was found to be on.
+    (purchase,) = plan_for(snapshot, (TRAIN,), Preferences()).purchases
+    assert order(replace(snapshot, records=(recorded(first, InstanceState.READY),)), [purchase]) == ()
+    assert [each.name for each in order(snapshot, [purchase])] == ["box"]
 
 
 def test_running_members_count_towards_the_least_size_of_a_gang():

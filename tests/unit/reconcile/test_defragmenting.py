@@ -61,6 +61,18 @@ def test_nothing_moves_where_nobody_asked_for_it_or_it_was_looked_at_a_moment_ag
     assert looked.steps() == ([], [])
 
 
+def test_nodes_are_looked_at_again_a_while_after_the_last_look():
+    def due(looked, **spec):
+        halves = Halves(**spec)
+        halves.snapshot = replace(halves.snapshot, memory=Memory(defragmented=looked))
+        return halves.decided().requeue_at
+
+    assert due(NOW) == NOW + CHECK_INTERVAL
+    assert due(NOW - CHECK_INTERVAL / 2) == NOW + CHECK_INTERVAL / 2
+    assert due(NOW - CHECK_INTERVAL * 3 / 4) == NOW + CHECK_INTERVAL / 3, "not in every tick"
+    assert due(NOW, defragment=False) is None
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -98,3 +110,10 @@ def test_one_node_is_freed_at_a_time():
         "z", S.DRAINING, transitions=(Transition(state=S.DRAINING, at=ago(minutes=1), reason="Underutilized"),)
     )
     assert Halves(moving, pods={"z": (service("z"),)}).steps() == ([], [])
+
+
+def test_a_group_that_grows_is_sized_although_nobody_has_looked_at_its_nodes_yet():
+    growing = Halves(ready=2)
+    found = growing.decided()
+    assert found.sizes["gpus"].target.size == 4
+    assert found.defragmented == NOW

@@ -3,13 +3,14 @@
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState, PoolRef
+from forebay.api.gpu_node_class import ProviderEntry
 from forebay.api.gpu_node_pool import Disruption
 from forebay.budgets.accounts import Accounts
 from forebay.lifecycle.facts import source_of
 from forebay.lifecycle.steps import WriteStatus
 from forebay.model.reasons import Reason
 from forebay.model.sources import Source
-from forebay.reconcile.decisions import PodEvent, ReportBudget, ReportPool
+from forebay.reconcile.decisions import PodEvent, ReportBudget, ReportClass, ReportPool
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reconcile.tick import tick
@@ -54,6 +55,21 @@ def test_a_pool_whose_rules_cannot_be_read_is_told_so_and_the_tick_goes_on():
     ready = {name: each.conditions[-1].reason for name, each in decided(result, ReportPool).items()}
     assert ready == {"bad": Reason.RECONCILE_FAILED, "good": Reason.NODE_CLASS_FOUND}
     assert result.errors.keys() == {ObjectId("GPUNodePool", "team", "bad")}
+
+
+def test_a_class_that_cannot_be_handled_is_told_so_and_the_others_are_reported():
+    bad = node_class("bad")
+    bad = replace(bad, spec=replace(bad.spec, providers=(ProviderEntry(name="webhook", machines=None),)))
+
+    result = tick(Snapshot(now=NOW, classes=(bad, node_class("good")), pools=(pool("p", "bad"), pool("q", "good"))))
+
+    ready = {name: each.conditions[0] for name, each in decided(result, ReportClass).items()}
+    assert {name: each.reason for name, each in ready.items()} == {
+        "bad": Reason.RECONCILE_FAILED,
+        "good": Reason.PROVIDERS_READY,
+    }
+    assert "which is a bug. The log has the details" in ready["bad"].message
+    assert result.errors.keys() == {ObjectId("GPUNodeClass", "", "bad")}
 
 
 def test_a_pod_that_cannot_be_handled_is_told_so_and_the_others_are_served():

@@ -76,7 +76,7 @@
   verbs: ["list", "watch", "patch"]
 # sees whether new pods of used-up budgets are held
 - apiGroups: ["admissionregistration.k8s.io"]
-  resources: ["mutatingadmissionpolicybindings"]
+  resources: ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]
   verbs: ["get"]
   resourceNames: ["forebay-budget-gate"]
 {{- end }}
