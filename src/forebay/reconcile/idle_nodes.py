@@ -33,46 +33,50 @@ def mark_idle_nodes(
     `goes_at` has, by name of the machine, from when a node without GPU pods may go. `besides` names nodes that are
     being changed already.
     """
-    yield from _unmark(snapshot, machines, goes_at, besides)
+    marked = [each for each in snapshot.nodes_by_taint.get(SCALE_DOWN_TAINT, ()) if IDLE_TAINT in each.taints]
     unmarked = [
         each
         for each in among(machines, _is_unmarked)
         if each.name in goes_at and goes_at[each.name] - snapshot.now > _WORTH_MARKING
     ]
-    if not unmarked or not _others_run(snapshot, machines):
+    if not marked and not unmarked:
+        return
+    # Of two machines for one node, the node is that of the one that is not gone.
+    by_node = {each.record.node_name: each for each in sorted(machines, key=_is_live) if each.record.node_name}
+    for node in marked:
+        if node.name not in besides and not snapshot.unreadable_records and _stays(by_node.get(node.name), goes_at):
+            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=(IDLE_TAINT,))
+    if not unmarked or not _others_run(snapshot, by_node):
         return
     for machine in unmarked:
         if machine.node is not None and machine.node.name not in besides:
             yield SyncNode(record=machine.record, node=machine.node, labels={}, taints=(IDLE_TAINT,))
 
 
-def _unmark(
-    snapshot: Snapshot, machines: Iterable[MachineUse], goes_at: Mapping[str, datetime], besides: Collection[str]
-) -> Iterator[SyncNode]:
-    """Takes the taint from nodes that are in use, or stay, or whose machine is gone: a Node of your own outlives it."""
-    marked = [each for each in snapshot.nodes_by_taint.get(SCALE_DOWN_TAINT, ()) if IDLE_TAINT in each.taints]
-    if not marked or snapshot.unreadable_records:
-        return
-    by_node = {each.record.node_name: each for each in machines if each.record.state is not InstanceState.GONE}
-    for node in marked:
-        machine = by_node.get(node.name)
-        goes = machine is not None and machine.user is None and (machine.name in goes_at or _is_leaving(machine))
-        if not goes and node.name not in besides:
-            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=(IDLE_TAINT,))
+def _stays(machine: MachineUse | None, goes_at: Mapping[str, datetime]) -> bool:
+    """Whether a node is in use, or kept, or outlives its machine."""
+    return machine is None or machine.user is not None or not (machine.name in goes_at or _is_leaving(machine))
 
 
 def _is_unmarked(machine: MachineUse) -> bool:
     return machine.idle and machine.node is not None and IDLE_TAINT not in machine.node.taints
 
 
+def _is_live(machine: MachineUse) -> bool:
+    return machine.record.state is not InstanceState.GONE
+
+
 def _is_leaving(machine: MachineUse) -> bool:
+    """Whether the node goes with its machine."""
+    if machine.record.state is InstanceState.GONE:
+        return not machine.policy.node_outlives_it
     return machine.record.state in _LEAVING
 
 
-def _others_run(snapshot: Snapshot, machines: Iterable[MachineUse]) -> bool:
-    """Whether there is any node with GPUs that is not idle, so that pods have a choice."""
-    idle = {each.record.node_name for each in machines if each.idle}
+def _others_run(snapshot: Snapshot, by_node: Mapping[str, MachineUse]) -> bool:
+    """Whether there is a node with GPUs that is in use, or somebody else's, so that pods have a choice."""
     gpus = snapshot.rules.gpu_resources
     return any(
-        node.ready and name not in idle and node.allocatable.any_gpu(gpus) for name, node in snapshot.nodes.items()
+        node.ready and (name not in by_node or by_node[name].user is not None) and node.allocatable.any_gpu(gpus)
+        for name, node in snapshot.nodes.items()
     )

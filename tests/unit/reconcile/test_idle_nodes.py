@@ -2,12 +2,11 @@
 
 from datetime import timedelta
 
-import pytest
-
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.names import SCALE_DOWN_TAINT
 from forebay.disruption.machine_use import MachineUse
 from forebay.model.requirements import Effect, Taint
+from forebay.model.sources import Delivery
 from forebay.reconcile.idle_nodes import IDLE_TAINT, mark_idle_nodes
 from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import NOW, node, record, running
@@ -17,10 +16,9 @@ SOON = NOW + timedelta(minutes=5)
 TEAM = Taint("team", "a")
 
 
-def machine(name, *, state=S.READY, pods=(), taints=(), awaited_by=None):
-    return MachineUse(
-        record=record(name, state), node=node(name, 8, taints=taints), pods=tuple(pods), awaited_by=awaited_by
-    )
+def machine(name, *, state=S.READY, pods=(), taints=(), awaited_by=None, **fields):
+    made = record(name, state, **fields)
+    return MachineUse(record=made, node=node(name, 8, taints=taints), pods=tuple(pods), awaited_by=awaited_by)
 
 
 def changes(machines, *, goes_at=None, besides=(), others=(), **snapshot):
@@ -74,11 +72,21 @@ def test_the_mark_goes_when_the_node_is_to_stay_and_not_while_it_leaves():
         assert changes([machine("idle", state=state, taints=(IDLE_TAINT,)), BUSY], goes_at={}) == {}
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_the_mark_goes_from_the_node_of_a_machine_that_is_off(known):
-    off = machine("off", state=S.GONE, taints=(IDLE_TAINT,))
-    found = changes([off] if known else [], goes_at={}, others=[off.node])
-    assert found == {"off": ((), (IDLE_TAINT,))}
+def test_the_mark_goes_from_a_node_that_outlives_its_machine():
+    off = machine("off", state=S.GONE, taints=(IDLE_TAINT,), delivers=Delivery.POWER)
+    assert changes([off], goes_at={}) == {"off": ((), (IDLE_TAINT,))}
+    assert changes([], others=[off.node]) == {"off": ((), (IDLE_TAINT,))}, "its record is gone, too"
+    ended = machine("ended", state=S.GONE, taints=(IDLE_TAINT,), delivers=Delivery.NODE)
+    assert changes([ended], goes_at={}) == {}, "its Node is deleted"
+
+
+def test_of_two_records_of_one_machine_the_live_one_counts():
+    now, before = machine("box", taints=(IDLE_TAINT,)), machine("box", state=S.GONE, taints=(IDLE_TAINT,))
+    assert changes([now, before]) == changes([before, now]) == {}
+
+
+def test_the_node_of_a_machine_that_is_gone_is_no_choice():
+    assert changes([machine("idle"), machine("ended", state=S.GONE, delivers=Delivery.NODE)]) == {}
 
 
 def test_marks_stay_while_some_records_cannot_be_read():
