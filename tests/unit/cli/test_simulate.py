@@ -46,6 +46,7 @@ def test_scripts_get_the_same_as_json_with_the_cost_to_the_cent(files):
     assert found["first fit"]["cost"] == "5"
     # Four GPUs from the first second to 12,600.
     assert found["always on"]["cost"] == "10.5"
+    assert (found["always on"]["interruptions"], found["always on"]["gpu_hours_lost"]) == (0, 0)
 
 
 def test_offers_are_chosen_by_model_and_spot_only_where_told(files):

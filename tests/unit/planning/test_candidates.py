@@ -243,6 +243,23 @@ def test_machines_from_environment_variables_need_no_pool():
     assert "forebay.dev/nodepool" not in found.node.labels
 
 
+def test_a_machine_of_ones_own_that_its_class_or_pool_does_not_allow_is_not_powered_on():
+    key = SourceKey("rack", "webhook")
+    capabilities = Capabilities(deliveries=(Delivery.POWER,))
+    rack = node_class("rack", providers=[{"name": "webhook"}])
+
+    def found(*pools, classes=(rack,), enabled=True):
+        offered = {key: Source(key=key, capabilities=capabilities, offers=(owned(),), enabled=enabled)}
+        return candidates(offered, pools, classes, CONTEXT)
+
+    assert only(found(pool(node_class="rack"))).node.name == "own"
+    assert refusal(found(pool(node_class="rack"), enabled=False))[0] is Reason.PROVIDER_DISABLED
+    picky = pool(node_class="rack", requirements=[{"key": "disk", "operator": "In", "values": ["ssd"]}])
+    assert refusal(found(picky))[0] is Reason.NOT_ALLOWED
+    h100 = node_class("rack", providers=[{"name": "webhook"}], instanceRequirements={"gpuTypes": ["H100"]})
+    assert refusal(found(pool(node_class="rack"), classes=(h100,)))[0] is Reason.NOT_ALLOWED
+
+
 def test_a_machine_is_one_machine_whatever_stock_its_source_tells():
     listed = msgspec.structs.replace(owned(), stock=5)
 
@@ -378,6 +395,19 @@ def test_candidates_are_made_again_only_for_other_offers():
 
     assert again.candidates is first.candidates
     assert [each.offer.price for each in cheaper.candidates] == [UsdPerHour("0.5"), UsdPerHour("1")]
+
+
+def test_a_provider_that_is_disabled_or_gets_another_priority_counts_so_at_once():
+    offers, pools, classes = source(offer("one"), offer("two")), [pool()], [node_class()]
+    assert len(candidates(offers, pools, classes, CONTEXT).candidates) == 2
+
+    def changed(**fields):
+        same = {key: msgspec.structs.replace(each, **fields) for key, each in offers.items()}
+        return candidates(same, pools, classes, CONTEXT)
+
+    assert {each.reason for each in changed(enabled=False).excluded} == {Reason.PROVIDER_DISABLED}
+    assert changed(enabled=False).candidates == ()
+    assert {each.effective_price for each in changed(priority=7).candidates} == {UsdPerHour("1.7")}
 
 
 def test_a_machine_whose_node_is_only_not_ready_can_be_powered_on():

@@ -154,9 +154,9 @@ def test_lists_are_filtered_before_they_are_paged():
 
 def test_waiting_pods_are_counted_by_reason_and_shown_with_it():
     held = pod("held", capacity="HeldByBudget: no headroom")
-    seen = observed(pending=(pod("new"), held, pod("held-2", 4, capacity="HeldByBudget: no headroom")))
+    seen = observed(pending=(pod("new", 8), held, pod("held-2", 4, capacity="HeldByBudget: no headroom")))
 
-    assert waiting_reasons(seen.snapshot) == [("HeldByBudget", 2, 5), ("NotYetScheduled", 1, 1)]
+    assert waiting_reasons(seen.snapshot) == [("HeldByBudget", 2, 5), ("NotYetScheduled", 1, 8)]
     found = waiting_page(seen, "held")
     assert (found.matching, found.total) == (2, 3)
     assert found.rows[0].reason == "HeldByBudget: no headroom"
