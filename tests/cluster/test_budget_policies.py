@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from forebay.install.admission_policies import admission_policies
-from tests.cluster.worlds import FOREBAY
+from tests.cluster.worlds import FOREBAY, install_budget_policies
 from tests.rig import Rig, RigFailed
 from tests.rig.binaries import policies_version
 
@@ -19,9 +19,7 @@ GATE = "forebay.dev/budget"
 @pytest.fixture(scope="module")
 def policed(own_rig):
     """A control plane with the policies, which it takes about a second to notice."""
-    for each in admission_policies(policies_version()):
-        plural = "mutatingadmissionpolicybindings" if each["kind"].endswith("Binding") else "mutatingadmissionpolicies"
-        own_rig.call("POST", f"{ADMISSION}/{plural}", each)
+    install_budget_policies(own_rig)
     yield own_rig
     for plural in ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies"):
         for each in admission_policies(policies_version()):

@@ -32,8 +32,17 @@ from forebay.simulate.power import Powered, PowerWorld
 from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.powered import gpu_pod, power_api
-from tests.cluster.worlds import FOREBAY, World, create, install_definitions, install_operator_policies, world
+from tests.cluster.worlds import (
+    FOREBAY,
+    World,
+    create,
+    install_budget_policies,
+    install_definitions,
+    install_operator_policies,
+    world,
+)
 from tests.rig import Rig, Tier
+from tests.rig.binaries import policies_flags
 from tests.rig.parts import PLAY
 from tests.rig.plugin import require
 
@@ -65,7 +74,8 @@ ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_NAME}"
 def old_rig():
     """A server without WatchList, as older ones are: there, `list` is needed beside `watch`."""
     require(Tier.CLUSTER)
-    with Rig.start(Tier.CLUSTER, audit=True, api_server_flags=["--feature-gates=WatchList=false"]) as rig:
+    flags = ["--feature-gates=WatchList=false", *policies_flags()]
+    with Rig.start(Tier.CLUSTER, audit=True, api_server_flags=flags) as rig:
         install_definitions(rig)
         yield rig
 
@@ -360,6 +370,7 @@ async def story(rig: Rig, operators: tuple[OperatorProcess, OperatorProcess]) ->
 @pytest.mark.timeout(400)
 async def test_everything_granted_is_used_and_nothing_used_is_refused(old_rig):
     operators = operators_of(old_rig)
+    install_budget_policies(old_rig)
     operators[0].start()
     try:
         async with story(old_rig, operators) as told:

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from forebay.api.names import OPERATOR_LEASE, PAUSED_LABEL
+from forebay.install.admission_policies import admission_policies
 from forebay.install.crds import custom_resource_definitions
 from forebay.install.operator_policies import operator_policies
 from forebay.install.permissions import rbac_manifests
 from forebay.model.signing_requests import KUBELET_CLIENT_SIGNER
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed
+from tests.rig.binaries import policies_version
 
 FOREBAY = "/apis/forebay.dev/v1alpha1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -83,6 +85,13 @@ def install_operator_policies(rig: Rig, account: str) -> None:
             "validatingadmissionpolicybindings" if each["kind"].endswith("Binding") else "validatingadmissionpolicies"
         )
         rig.call("POST", f"/apis/admissionregistration.k8s.io/v1/{plural}", each)
+
+
+def install_budget_policies(rig: Rig) -> None:
+    """The policies by which the API server holds new pods of used-up budgets."""
+    for each in admission_policies(policies_version()):
+        plural = "mutatingadmissionpolicybindings" if each["kind"].endswith("Binding") else "mutatingadmissionpolicies"
+        rig.call("POST", f"/apis/admissionregistration.k8s.io/{policies_version()}/{plural}", each)
 
 
 class World:
