@@ -254,7 +254,8 @@ def test_a_machine_of_ones_own_that_its_class_or_pool_does_not_allow_is_not_powe
 
     assert only(found(pool(node_class="rack"))).node.name == "own"
     assert refusal(found(pool(node_class="rack"), enabled=False))[0] is Reason.PROVIDER_DISABLED
-    picky = pool(node_class="rack", requirements=[{"key": "disk", "operator": "In", "values": ["ssd"]}])
+    fast = {"key": "disk", "operator": "In", "values": ["ssd"]}
+    picky = pool(node_class="rack", template={"spec": {"requirements": [fast]}})
     assert refusal(found(picky))[0] is Reason.NOT_ALLOWED
     h100 = node_class("rack", providers=[{"name": "webhook"}], instanceRequirements={"gpuTypes": ["H100"]})
     assert refusal(found(pool(node_class="rack"), classes=(h100,)))[0] is Reason.NOT_ALLOWED
