@@ -102,6 +102,12 @@ class RentedClouds:
         self._home = home
         self.servers = servers
         self._bases = bases
+        #: UIDs of GPUInstances of stories told before on this control plane: their machines are on no bill of these
+        #: clouds, whose IDs begin anew.
+        self._earlier = {each["metadata"]["uid"] for each in self._instances()}
+
+    def _instances(self):
+        return self._rig.call("GET", f"{FOREBAY}/gpuinstances")["items"]
 
     def grant(self):
         """The keys of the clouds in the namespace of the operator, which may read that Secret."""
@@ -146,7 +152,9 @@ class RentedClouds:
 
     def _paid(self):
         """Records that cost something, and their dollars."""
-        for each in self._rig.call("GET", f"{FOREBAY}/gpuinstances")["items"]:
+        for each in self._instances():
+            if each["metadata"]["uid"] in self._earlier:
+                continue
             record = decode(GPU_INSTANCE, msgspec.json.encode(each))
             span = billed(record)
             if span is not None:
@@ -212,6 +220,6 @@ async def rented_clouds(rig, home, makers: dict[str, Callable], wrap=lambda serv
         for name, server in servers.items():
             stack.callback(server.stop)
             bases[name] = await stack.enter_async_context(serving(wrap(server).answer))
-        made = RentedClouds(rig, home, servers, bases)
+        made = await asyncio.to_thread(RentedClouds, rig, home, servers, bases)
         await asyncio.to_thread(made.grant)
         yield made
