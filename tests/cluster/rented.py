@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from forebay.api.codec import decode
 from forebay.api.gpu_instance import GPU_INSTANCE
 from forebay.budgets.bill_shares import billed
-from forebay.install.permissions import rbac_manifests
+from forebay.install.roles import rbac_manifests
 from forebay.kube import writes
 from forebay.kube.errors import NotFound
 from forebay.kube.nodes import NODES

@@ -17,7 +17,7 @@ from forebay.api.meta import ObjectMeta
 from forebay.api.names import OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.install.joining import join_manifests
 from forebay.install.operator_policies import WRITES_POLICY, operator_account, operator_policies
-from forebay.install.permissions import rbac_manifests
+from forebay.install.roles import rbac_manifests
 from forebay.join.base import JoinError
 from forebay.join.bootstrap_tokens import BootstrapTokens
 from forebay.kube.client import Client

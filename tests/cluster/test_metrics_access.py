@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from forebay.api.names import OPERATOR_NAMESPACE
-from forebay.install.permissions import reader_roles
+from forebay.install.roles import reader_roles
 from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.test_rbac import ACCOUNT, account_of, old_rig, use  # noqa: F401 (a fixture)

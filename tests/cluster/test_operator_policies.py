@@ -10,7 +10,7 @@ import pytest
 
 from forebay.api.names import LEDGER_PREFIX, OPERATOR_LEASE, OPERATOR_NAMESPACE, SERVING_REQUEST_PREFIX
 from forebay.install.operator_policies import operator_account, operator_policies
-from forebay.install.permissions import rbac_manifests
+from forebay.install.roles import rbac_manifests
 from forebay.model.signing_requests import KUBELET_SERVING_SIGNER
 from tests.cluster.impersonation import JSON_PATCH, MERGE, STRATEGIC, ask
 from tests.cluster.worlds import FOREBAY, RBAC, create, install_operator_policies

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from forebay.install.permissions import rbac_manifests
+from forebay.install.roles import rbac_manifests
 from forebay.net.transport import Response
 from forebay.simulate.power import PowerCall, Powered
 from tests.cluster import audit

@@ -13,7 +13,7 @@ from forebay.api.names import OPERATOR_LEASE, PAUSED_LABEL
 from forebay.install.admission_policies import admission_policies
 from forebay.install.crds import custom_resource_definitions
 from forebay.install.operator_policies import operator_policies
-from forebay.install.permissions import rbac_manifests
+from forebay.install.roles import rbac_manifests
 from forebay.model.signing_requests import KUBELET_CLIENT_SIGNER
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed

@@ -75,7 +75,7 @@ def secrets_of(arguments: argparse.Namespace) -> list[str]:
 
 def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
     from forebay.install.joining import join_manifests
-    from forebay.install.permissions import rbac_manifests
+    from forebay.install.roles import rbac_manifests
 
     namespace = namespace_of(arguments)
     roles = rbac_manifests(

@@ -20,7 +20,7 @@ from forebay.api.names import (
 from forebay.install.admission_policies import admission_policies
 from forebay.install.joining import join_manifests
 from forebay.install.operator_policies import operator_account, operator_policies
-from forebay.install.permissions import rbac_manifests, reader_roles
+from forebay.install.roles import rbac_manifests, reader_roles
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from forebay.api.names import OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.cli import main
 from forebay.install.crds import custom_resource_definitions
 from forebay.install.manifests import IMAGE, install_manifests
-from forebay.install.permissions import rbac_manifests
+from forebay.install.roles import rbac_manifests
 
 
 def printed(capsys, *options):
