@@ -67,7 +67,7 @@ class People:
             case Deed.MAINTENANCE if self._ready(name):
                 self._change(name, lambda node: node["metadata"].setdefault("annotations", {}).update(_MARK))
                 await self._hold(name, event.lasts)
-                self._change(name, lambda node: node["metadata"]["annotations"].pop(_MAINTENANCE, None))
+                self._change(name, lambda node: node["metadata"].get("annotations", {}).pop(_MAINTENANCE, None))
             case Deed.OTHER_WORK if self._world.power.power(name) is Power.OFF:
                 self._world.power.power_on_by_hand(name, Boot(joins=False, runs_other_work=True))
                 await asyncio.sleep(event.lasts)
@@ -77,7 +77,7 @@ class People:
                 silence(self._world, name)
                 await asyncio.sleep(min(event.lasts, 30.0))
                 if self._world.power.power(name) is Power.ON:
-                    self._change(name, lambda node: node["metadata"]["annotations"].pop(_KUBELET, None))
+                    self._change(name, lambda node: node["metadata"].get("annotations", {}).pop(_KUBELET, None))
                     hear(self._world, name, "True")
             case Deed.SQUATTER if self._ready(name) and not self._world.is_cordoned(name):
                 self._world.pod(f"squatter-{number}", 0, runs=None, nodeName=name)

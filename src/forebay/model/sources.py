@@ -318,6 +318,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     listing: Listing | None = None
     #: None until the provider has answered.
     offers: tuple[Offer, ...] | None = None
+    #: When the provider was first asked, as it is configured now; None where nobody asks it (a file of offers).
+    since: datetime | None = None
     #: What is wrong now, and what to do about it.
     error: str | None = None
     #: Result of the last check of credentials, permissions and reachability; None before the first one.

@@ -1,7 +1,8 @@
 """Buying: GPUInstances for the cheapest plan that serves the pods without a reservation."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,10 @@ from forebay.reconcile.orders import OrderTerms, create_instance
 from forebay.reconcile.snapshot import Snapshot, revisions
 from forebay.reconcile.what_runs import NO_RESERVATIONS, known_gangs, looks_at_other_pods, running_pods
 
+#: For so long after a source was configured, and after a start, purchases wait for its first offers: what is bought
+#: meanwhile may cost more, and stays. Providers that answer one request a second need two or three.
+FIRST_OFFERS: Final = timedelta(seconds=5)
+
 
 class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
     """GPUInstances to create, and the pods that nothing is bought for."""
@@ -35,7 +40,7 @@ class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     #: Pods whose budgets cannot pay for the planned capacity.
     held: tuple[Held, ...] = ()
-    #: Earliest end of a cooldown.
+    #: Earliest end of a cooldown, or of the time in which purchases wait for the first offers of a source.
     requeue_at: datetime | None = None
     #: For the next tick.
     plans: tuple[MadePlan, ...] = ()
@@ -57,6 +62,8 @@ def buy(
     classes = tuple(filter(may_buy, snapshot.classes))
     gangs = known_gangs(snapshot, pods, reserved)
     planned, made = _planned(msgspec.structs.replace(snapshot, classes=classes), pods, gangs, Preferences())
+    if (wait_until := first_offers_due(snapshot)) is not None:
+        return BuyResult(left_out=planned.left_out, requeue_at=wait_until, plans=(made,))
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     affordable, held = within_dollars(planned.purchases, admission)
     decisions = order(snapshot, affordable)
@@ -67,6 +74,20 @@ def buy(
         requeue_at=min((each.until for each in cooling.values()), default=None),
         plans=(made,),
     )
+
+
+def first_offers_due(snapshot: Snapshot) -> datetime | None:
+    """Until when purchases wait, at the longest, for sources that have neither told their offers nor failed."""
+    waits = (
+        source.since + FIRST_OFFERS
+        for source in snapshot.sources.values()
+        if source.offers is None
+        and source.error is None
+        and source.since is not None
+        and source.enabled
+        and any(each.has_node for each in source.capabilities.deliveries)
+    )
+    return max((each for each in waits if each > snapshot.now), default=None)
 
 
 def order(

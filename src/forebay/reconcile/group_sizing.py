@@ -254,13 +254,15 @@ def _expand(
     groups = each.growable()
     if not count or not groups:
         return
-    wanted = [group for group, nodes in growth.nodes.items() for _ in range(nodes)]
+    # Somebody may ask for two thousand million nodes.
+    count = min(count, _MOST_CREATED)
+    wanted = [group for group, nodes in growth.nodes.items() for _ in range(min(nodes, count))]
     wanted += [groups[0]] * (count - len(wanted))
     new: Counter[str] = Counter()
     taken = {record.metadata.name for record in snapshot.records} | snapshot.nodes.keys()
     failures: dict[str, int] = {}
     where = "member of instance group" if each.rented is None else f"machine of {each.source.key.provider} in"
-    for asked in wanted[: min(count, _MOST_CREATED)]:
+    for asked in wanted[:count]:
         # A rented group goes on in the next zone or region where stock or limits leave no room in this one.
         allowed = (place for place in (asked, *groups) if each.rented is None or each.room(place, new) != 0)
         if (group := next(allowed, None)) is None:

@@ -16,7 +16,7 @@ from forebay.model.reasons import Reason
 from forebay.planning.cheapest_nodes import cheapest_nodes
 from forebay.planning.limits import caps
 from forebay.planning.plan import PoolKey, Preferences
-from forebay.reconcile.buying import candidates_now, order
+from forebay.reconcile.buying import candidates_now, first_offers_due, order
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.isolation import Faults
@@ -55,8 +55,8 @@ def static_capacity(snapshot: Snapshot, others: Iterable[object], faults: Faults
     decisions: list[CreateInstance | DeleteRecord] = []
     notes: dict[PoolName, str] = {}
     waits = any(isinstance(each, CreateInstance) for each in others)
-    requeue_at = None
-    if any(number > 0 for number in lacking.values()) and not waits:
+    requeue_at = first_offers_due(snapshot)
+    if any(number > 0 for number in lacking.values()) and not waits and requeue_at is None:
         decisions, notes = _bought(snapshot, {key: number for key, number in lacking.items() if number > 0}, faults)
         cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot)).values()
         requeue_at = min((each.until for each in cooling), default=None)

@@ -204,3 +204,34 @@ def test_a_pod_left_out_is_told_which_sources_might_still_fit_it_in_a_sentence_t
 
     assert ": Its Secret does not exist: create it; us of " in left.sentence
     assert left.sentence.endswith(": The key is refused.")
+
+
+SLOW = Source(key=SourceKey("slow", "crusoe"), capabilities=Capabilities(deliveries=(Delivery.NODE,)), since=NOW)
+
+
+def beside(slow, after=timedelta(0)):
+    return replace(EMPTY, now=NOW + after, sources={RENTED.key: RENTED, slow.key: slow})
+
+
+def test_nothing_is_bought_before_every_source_has_told_its_first_offers_which_may_be_cheaper():
+    found = buy(beside(SLOW), [TRAIN])
+
+    assert found.decisions == ()
+    assert found.requeue_at == NOW + timedelta(seconds=5)
+    assert len(bought(beside(replace(SLOW, offers=())))) == 1
+
+
+@pytest.mark.parametrize(
+    ("slow", "after"),
+    [
+        pytest.param(SLOW, timedelta(seconds=5), id="took five seconds already"),
+        pytest.param(replace(SLOW, error="crusoe does not answer."), timedelta(0), id="has failed"),
+        pytest.param(replace(SLOW, enabled=False), timedelta(0), id="may sell nothing"),
+        pytest.param(replace(SLOW, since=None), timedelta(0), id="is asked by nobody"),
+        pytest.param(
+            replace(SLOW, capabilities=Capabilities(deliveries=(Delivery.CONTAINER,))), timedelta(0), id="has no nodes"
+        ),
+    ],
+)
+def test_purchases_do_not_wait_for_a_source_that(slow, after):
+    assert len(bought(beside(slow, after))) == 1

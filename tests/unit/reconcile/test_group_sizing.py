@@ -1,5 +1,6 @@
 """The groups of a NodeProvisioner grow and shrink to their target: one kind of change a pass, and no pod moves."""
 
+import tracemalloc
 from datetime import timedelta
 
 import pytest
@@ -242,3 +243,14 @@ def test_a_member_that_people_hold_is_neither_marked_nor_drained():
     held = replace(node("x"), annotations={MAINTENANCE_ANNOTATION: ""})
     groups = ending(NOW + MINUTE, nodes=[held], pods={"x": (MOVES,)})
     assert (groups.synced(), groups.drained()) == ({}, [])
+
+
+def test_a_mistyped_number_of_nodes_needs_no_memory_and_makes_five_hundred_members_at_once():
+    tracemalloc.start()
+    try:
+        found = Groups(ready=30_000_000).created(growth={"a": 1})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 500
+    assert peak < 20 * 2**20

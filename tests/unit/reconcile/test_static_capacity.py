@@ -1,6 +1,6 @@
 """What a pool says of its minNodes when it has none any more."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -71,14 +71,14 @@ def member(name, state=InstanceState.READY, **fields):
     return record(name, state, pool="pool", **fields)
 
 
-def sized_by(*records, pools=None, others=(), nodes=(), **fields):
+def sized_by(*records, pools=None, others=(), nodes=(), sources=(SOURCE,), **fields):
     snapshot = Snapshot(
         now=NOW,
         pools=(sized(),) if pools is None else pools,
         records=records,
         nodes={each.name: each for each in nodes},
         classes=(CLASS,),
-        sources={SOURCE.key: SOURCE},
+        sources={each.key: each for each in sources},
         rules=OperatorRules(namespace="team"),
         **fields,
     )
@@ -127,6 +127,14 @@ def test_nothing_is_launched_in_a_tick_that_buys_for_pods_nor_for_a_pool_that_is
     assert told(waits)[2] == "0 of 2 nodes are Ready. To be launched: 2."
     assert sized_by(pools=(sized(deletion_timestamp=NOW),)).decisions == ()
     assert sized_by(pools=(sized(0),)) == StaticCapacity()
+
+
+def test_nothing_is_launched_before_every_source_has_told_its_first_offers():
+    silent = msgspec.structs.replace(SOURCE, key=SourceKey("gpu", "slow"), offers=None, since=NOW)
+    found = sized_by(sources=(SOURCE, silent))
+    assert (created(found), found.requeue_at) == ([], NOW + timedelta(seconds=5))
+    late = msgspec.structs.replace(silent, since=NOW - timedelta(seconds=5))
+    assert len(created(sized_by(sources=(SOURCE, late)))) == 2
 
 
 def test_one_pool_has_its_turn_after_the_other_and_what_cannot_be_had_is_said():

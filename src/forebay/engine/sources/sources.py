@@ -164,6 +164,7 @@ class _PolledSource:
         self._capabilities = provider.capabilities()
         self._wake = wake
         self._clock = clock
+        self._since = clock()
         self._listing: Listing | None = None
         self._offers: tuple[Offer, ...] | None = None
         self._errors: dict[str, str] = {}
@@ -196,6 +197,7 @@ class _PolledSource:
             enabled=self.config.enabled,
             listing=self._listing,
             offers=self._offers,
+            since=self._since,
             error=self._error(),
             check=self._check,
             revision=self.config.revision,
