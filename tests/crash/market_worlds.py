@@ -3,11 +3,13 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import timedelta
 from fractions import Fraction
 from itertools import pairwise
 from types import SimpleNamespace
 
 import msgspec
+from msgspec.structs import replace
 
 from forebay.embedded.api.kinds import NODE_KIND, POD_KIND, SECRET_KIND
 from forebay.engine.ledger.ledger_reader import read_ledgers
@@ -164,7 +166,7 @@ class MarketOutcome(WorldOutcome):
         one after the other. A record is created, walks through its
         states, gets and loses its join credential, and each transition is told to the record, its pool and its pods.
         A market is listed every two seconds at the most, while a launch or an end waits for what the listing says.
-        A launch or termination that fails is told and repeated, as is one that the network loses.
+        A call that fails is told and repeated, as is one that the network loses; a launch begins with a listing.
         """
         markets, records = len(self.cloud.markets), len(self.cloud.records)
         starts, changes = 1 + len(self.ledger.died), len(self.scenario.later)
@@ -185,7 +187,7 @@ class MarketOutcome(WorldOutcome):
         yield from self.too_many_requests(calls, lambda sent: not sent.url.startswith(SERVER))
 
     def _failed_calls(self):
-        acts = (MarketCall.LAUNCH, MarketCall.TERMINATE)
+        acts = (MarketCall.LAUNCH, MarketCall.TERMINATE, MarketCall.LIST)
         calls = (call for each in self.cloud.markets.values() for act in acts for call in each.calls_of(act))
         return sum(call.status is None or call.status >= _FIRST_ERROR for call in calls)
 
@@ -246,12 +248,18 @@ class MarketOutcome(WorldOutcome):
         unseen = Fraction(0)
         for place in self.cloud.markets.values():
             for each in (each for each in place.instances.values() if each.traceless):
-                unseen += Fraction(each.line.tariff.hourly_price) * Fraction(unseen_seconds(place, each)) / 3600
+                late = unseen_seconds(place, each) * (1 + len(self.ledger.died))
+                linear = Fraction(each.line.tariff.hourly_price) * Fraction(late) / 3600
+                # By the increments of its tariff, a second too long may cost a minute.
+                ended = (each.line.ended or clock.now()) + timedelta(seconds=late)
+                unseen += max(
+                    linear, replace(each.line, ended=ended).dollars(clock.now()) - each.line.dollars(clock.now())
+                )
                 if not {each.id, each.node_name} & told and too_short_lived(place, each):
                     theirs -= each.line.dollars(clock.now())
         hourly = sum((Fraction(each.line.tariff.hourly_price) for each in self.rented), Fraction(0))
-        unseen += hourly / 3600 * self.scenario.seen_late
-        if not theirs <= ours <= theirs + unseen * (1 + len(self.ledger.died)):
+        unseen += hourly / 3600 * self.scenario.seen_late * (1 + len(self.ledger.died))
+        if not theirs <= ours <= theirs + unseen:
             yield f"{what} come to {float(ours):.6f} $, the markets' bill to {float(theirs):.6f} $"
 
 
