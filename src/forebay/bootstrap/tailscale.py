@@ -1,5 +1,7 @@
 """Tailscale on a rented machine: how it enters the network before it joins the cluster."""
 
+import hashlib
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +10,7 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.joining import TailscaleConfig
 from forebay.bootstrap.node_registration import node_variables
 from forebay.bootstrap.scripts import file_step
-from forebay.bootstrap.templates import filled_in
+from forebay.bootstrap.templates import filled_in, variables_of
 
 #: Variable of the machine's own key.
 AUTH_KEY: Final = "TailscaleAuthKey"
@@ -16,12 +18,23 @@ AUTH_KEY: Final = "TailscaleAuthKey"
 TAILSCALE_VARIABLES: Final = frozenset({AUTH_KEY, "TailscaleHostname", "TailscaleTags", "TailscaleFlags"})
 _KEY_FILE: Final = "/run/forebay/tailscale-key"
 _LONGEST_HOSTNAME: Final = 63
+_NOT_IN_HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
+#: Characters that tell machines apart whose names would be the same.
+_OWN_PART: Final = 10
 
 
 def hostname(record: GPUInstance, config: TailscaleConfig) -> str:
-    """Name of the machine in the tailnet. Raises `UnusableTemplate`."""
-    named = filled_in(config.hostname or "{{.NodeName}}", node_variables(record))
-    return named.lower()[:_LONGEST_HOSTNAME].strip("-")
+    """Name of the machine in the tailnet, which no other machine has. Raises `UnusableTemplate`.
+
+    Devices are found and deleted by it: where the template does not name the node, or a long name is cut off, it ends
+    with what the record alone has. Control servers change other characters than these in ways of their own.
+    """
+    template = config.hostname or "{{.NodeName}}"
+    named = _NOT_IN_HOSTNAME.sub("-", filled_in(template, node_variables(record)).lower()).strip("-")
+    if "NodeName" in variables_of(template) and len(named) <= _LONGEST_HOSTNAME:
+        return named
+    own = hashlib.sha256(record.uid.encode()).hexdigest()[:_OWN_PART]
+    return f"{named[: _LONGEST_HOSTNAME - _OWN_PART - 1].rstrip('-')}-{own}".lstrip("-")
 
 
 def flags(config: TailscaleConfig) -> list[str]:

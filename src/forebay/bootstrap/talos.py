@@ -64,8 +64,8 @@ def machine_secrets(text: str) -> MachineSecrets:
     """The secrets in the form of `talosctl gen secrets`. Raises `UnusableMachineSecrets`."""
     try:
         return msgspec.convert(yaml.safe_load(text), MachineSecrets)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        # The text of a YAML error shows the line that it stumbled on.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # The text of any other error may show the line that it stumbled on.
         reason = str(error) if isinstance(error, msgspec.ValidationError) else "it is not YAML"
         raise UnusableMachineSecrets(f"this is not what talosctl gen secrets writes: {reason}") from None
 

@@ -6,6 +6,7 @@ Talos' own validation is stricter about everything else; `make parts` runs both 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import yaml
@@ -25,11 +26,18 @@ def documents_of(text: str) -> list[Mapping[str, Any]]:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise UnusableTemplate(f"the machine config is not YAML: {getattr(error, 'problem', None)}{where}") from None
+    except (ValueError, RecursionError):
+        # Of a date that does not exist, of `!!int text`, and of more nested brackets than can be read. Without the text
+        # of the error, which may quote a secret.
+        raise UnusableTemplate(
+            "the machine config is not YAML: a value is not of the type that it is written as, or nested too deeply"
+        ) from None
     if not all(isinstance(each, dict) for each in found):
         raise UnusableTemplate("the machine config has a document that is no mapping")
     return found
 
 
+@lru_cache(maxsize=64)
 def template_fault(template: str, known: frozenset[str], *, endpoint: bool) -> str | None:
     """What is wrong with a machine config template, as far as its text tells; None: nothing. `endpoint`: the class has
     a control plane endpoint.
@@ -70,8 +78,11 @@ def _machine_faults(machine: Mapping[str, Any], standing_in: frozenset[str]) -> 
     found.append(_certificate_fault(_mapping(machine, "ca").get("crt"), "machine.ca.crt", "MachineCA", standing_in))
     if "systemd" in machine:
         found.append("machine.systemd: Talos has no systemd; remove that section")
-    for file in machine.get("files") or ():
-        path = str(file.get("path", "")) if isinstance(file, dict) else ""
+    for file in _entries(machine, "files"):
+        if not isinstance(file, dict):
+            found.append("machine.files has an entry that is no mapping: give each path, permissions, op and content")
+            continue
+        path = str(file.get("path", ""))
         if file.get("op") == "create" and not path.startswith("/var/"):
             found.append(f"machine.files: Talos lets nobody create {path}, only files below /var")
     return found
@@ -115,9 +126,10 @@ def _authority_faults(
 
 
 def _name_faults(machine: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], node_name: str) -> Sequence[str]:
-    names = {_mapping(machine, "network").get("hostname")}
-    names |= {each.get("hostname") for each in documents if each.get("kind") == "HostnameConfig"}
-    if names - {None} == {node_name}:
+    names = [_mapping(machine, "network").get("hostname")]
+    names += [each.get("hostname") for each in documents if each.get("kind") == "HostnameConfig"]
+    told = [each for each in names if each is not None]
+    if told and all(each == node_name for each in told):
         return []
     return ["the hostname is not the name of the node: write hostname: {{.NodeName}}, in one place"]
 
@@ -125,12 +137,17 @@ def _name_faults(machine: Mapping[str, Any], documents: Sequence[Mapping[str, An
 def _service_faults(document: Mapping[str, Any]) -> Sequence[str]:
     if document.get("kind") != "ExtensionServiceConfig":
         return []
-    entries = document.get("environment") or ()
     return [
         f"environment of the extension {document.get('name')} has an entry without ="
-        for each in entries
+        for each in _entries(document, "environment")
         if "=" not in str(each)
     ]
+
+
+def _entries(document: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """The list of this name. Anything else in its place is one entry, and a wrong one."""
+    found = document.get(name)
+    return found if isinstance(found, list) else [] if not found else [str(found)]
 
 
 def _mapping(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

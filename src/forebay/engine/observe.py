@@ -118,7 +118,7 @@ class Observer:
             signing_requests=tuple(views.signing_requests.values()),
             pod_disruption_budgets=tuple(views.pod_disruption_budgets.values()),
             sources=sources,
-            unusable=self._sources.failed_builds,
+            unusable=self._sources.unusable,
             claimed_twice=claimed,
             budgets=tuple(views.budgets.values()) if self._rules.budgets else (),
             unserved_budgets=() if self._rules.budgets else tuple(views.budgets.values()),

@@ -101,6 +101,8 @@ async def fetch_offers(configs: Iterable[SourceConfig]) -> tuple[dict[SourceKey,
             built.append((each, each.build()))
         except ProviderNotServed as error:
             unusable[each.key] = str(error)
+        else:
+            unusable |= {} if each.problem is None else {each.key: each.problem}
     sources = await asyncio.gather(*(_fetch(each, provider) for each, provider in built))
     return {source.key: source for source in sources}, unusable
 
@@ -121,4 +123,5 @@ async def _fetch(config: SourceConfig, provider: Provider) -> Source:
         enabled=config.enabled,
         offers=offers,
         error=failure,
+        problem=config.problem,
     )

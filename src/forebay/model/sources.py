@@ -327,6 +327,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     #: Versions of the class's entry and of the Secrets that the provider has read so far: where one has changed since
     #: a failure, its cause may be mended.
     revision: Mapping[str, str] = {}
+    #: Why nothing may be launched as the class is written, and what to correct. Its machines are managed all the same.
+    problem: str | None = None
 
     def delivery_of(self, found: Offer | Instance) -> Delivery:
         return found.delivers or self.capabilities.deliveries[0]

@@ -57,7 +57,7 @@ def container_choices(
     nearest: _Excluded | None = None
     for source in sources:
         for offer in source.offers or ():
-            if not source.enabled or source.delivery_of(offer).has_node:
+            if not source.enabled or source.problem is not None or source.delivery_of(offer).has_node:
                 continue
             why = _why_not(pod, marks, source, offer, max_gpu_price, cooling)
             if why is None:

@@ -138,6 +138,7 @@ class _Rented(msgspec.Struct, frozen=True):
             and self.observed == observed
             and self.source.offers is source.offers
             and (self.source.enabled, self.source.priority) == (source.enabled, source.priority)
+            and self.source.problem == source.problem
             and self.source.capabilities == source.capabilities
             and self.policy == policy
             and tuple(self.daemons) == tuple(daemons)

@@ -191,6 +191,11 @@ class PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
             return Reason.NOT_ALLOWED, f"{self._pool_name} may not have it: {self.refusal.sentence}"
         if not source.enabled:
             return Reason.PROVIDER_DISABLED, f"GPUNodeClass {self.node_class} has disabled {offer.provider}"
+        if source.problem is not None:
+            return (
+                Reason.PROVIDER_NOT_SERVED,
+                f"GPUNodeClass {self.node_class} cannot be used with {offer.provider}: {source.problem.rstrip('.')}",
+            )
         if self.most is not None and offer.price > self.most:
             return Reason.PRICE_TOO_HIGH, f"costs more than {self.most}, the maxHourlyPrice of {self._pool_name}"
         if unusual is not None and not self.allows_unusual_prices:

@@ -1,7 +1,7 @@
 """CEL rules that the API server checks about the providers that Forebay knows by name.
 
 They follow from the capabilities of those providers. Of a provider that somebody else's package adds, the API server
-knows nothing: `configuration_problem` says the same about any provider, and is shown in a condition of the class.
+knows nothing: `entry_problem` and `joining_problem` say the same about any provider, in a condition of the class.
 """
 
 from typing import Final
@@ -51,8 +51,8 @@ def provider_rules() -> MoreRules:
     }
 
 
-def configuration_problem(entry: ProviderEntry, spec: GPUNodeClassSpec, capabilities: Capabilities) -> str | None:
-    """What must be corrected in the entry, or in its class, before a provider with these capabilities can be used."""
+def entry_problem(entry: ProviderEntry, capabilities: Capabilities) -> str | None:
+    """What must be corrected in the entry before a provider with these capabilities can be called."""
     name = entry.name
     of_environment = entry.endpoints_from is EndpointsFrom.ENVIRONMENT
     if capabilities.needs_credentials and entry.credentials_ref is None and not of_environment:
@@ -61,6 +61,14 @@ def configuration_problem(entry: ProviderEntry, spec: GPUNodeClassSpec, capabili
         return f"{name} uses machines that you own: list at least one under machines."
     if entry.machines and not capabilities.lists_machines:
         return f"{name} has machines of its own: remove those under machines."
+    return None
+
+
+def joining_problem(entry: ProviderEntry, spec: GPUNodeClassSpec, capabilities: Capabilities) -> str | None:
+    """What must be corrected in the class before machines of a provider with these capabilities can be launched. Those
+    that run already can be listed and terminated without it.
+    """
+    name = entry.name
     chosen = next((join for join in Join if _is_set(spec, join)), None)
     if capabilities.needs_join and chosen is None:
         return f"{name} rents machines that must be told how to join the cluster: set {_ONE_OF}."

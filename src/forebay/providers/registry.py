@@ -19,7 +19,7 @@ from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.providers import ProviderName
 from forebay.model.secret_text import SecretText
 from forebay.model.sources import Delivery
-from forebay.providers.admission import KNOWN, configuration_problem
+from forebay.providers.admission import KNOWN, entry_problem, joining_problem
 from forebay.providers.base import Provider
 from forebay.providers.instance_groups import InstanceGroups
 from forebay.providers.own import OWN
@@ -49,14 +49,22 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(each.name for each in self.entries if each.credentials_ref is not None)
 
 
-def build_provider(entry: Entry, spec: GPUNodeClassSpec, context: ProviderContext) -> Provider:
+def build_provider(entry: Entry, _spec: GPUNodeClassSpec, context: ProviderContext) -> Provider:
     """The provider of an entry of a class. Raises `ProviderNotServed`."""
     plugin = providers().get(entry.name)
     if plugin is None:
         raise ProviderNotServed(_not_served(entry.name))
-    if (problem := configuration_problem(entry, spec, plugin.capabilities)) is not None:
+    if (problem := entry_problem(entry, plugin.capabilities)) is not None:
         raise ProviderNotServed(problem)
     return plugin.build(entry, context)
+
+
+def launch_problem(entry: Entry, spec: GPUNodeClassSpec) -> str | None:
+    """Why machines of the entry could not join as the class says; None: they could. The provider is built all the same,
+    for what was rented before.
+    """
+    plugin = providers().get(entry.name)
+    return None if plugin is None else joining_problem(entry, spec, plugin.capabilities)
 
 
 def build_groups(groups: NodeProvisionerSpec, context: ProviderContext) -> Provider:

@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 
+import msgspec
 import pytest
 import yaml
 from cryptography import x509
@@ -12,6 +13,7 @@ from forebay.api.names import STARTUP_TAINT
 from forebay.bootstrap.k3s import join_token, k3s_script
 from forebay.bootstrap.kubeadm import authority_hashes, join_configuration, kubeadm_script
 from forebay.bootstrap.scripts import cloud_config, file_step, script
+from forebay.bootstrap.tailscale import hostname as tailscale_name
 from forebay.bootstrap.tailscale import tailscale_step
 from tests.joining import AWKWARD, K3S, KUBEADM, PIN, TAILSCALE, joining_record, spec_of
 from tests.pki import Authority
@@ -172,3 +174,20 @@ def test_a_script_that_runs_at_every_boot_does_the_same_again(tmp_path):
         assert done.returncode == 0, done.stderr
         seen.append(target.read_text())
     assert seen == ["token: x\nmore: y\n"] * 2
+
+
+def test_no_two_machines_have_one_name_in_the_tailnet():
+    # A device is found by its name when its machine goes: all others of that name would go with it.
+    def name(hostname, node="gpu-1", uid="7f0c9a4e-0000-4000-8000-000000000001"):
+        record = joining_record(node)
+        record = msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, uid=uid))
+        return tailscale_name(record, spec_of(tailscaleConfig={**TAILSCALE, "hostname": hostname}).tailscale_config)
+
+    for template in ("gpus", "{{.NodePool}}-gpu", "{{.NodePool}}-{{.NodeIndex}}", "-"):
+        names = {name(template, f"gpu-{number}", f"uid-{number}") for number in range(50)}
+        assert len(names) == 50, template
+    long = "n" * 60
+    names = {name("research-{{.NodeName}}", f"{long}-{number}", f"uid-{number}") for number in range(50)}
+    assert len(names) == 50, "what tells them apart is at the end"
+    assert all(len(each) <= 63 for each in names)
+    assert name("GPU {{.NodeName}}", "a.b_c") == "gpu-a-b-c", "as every control server leaves it"

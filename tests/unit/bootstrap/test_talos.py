@@ -171,3 +171,33 @@ def test_a_bundle_with_a_broken_certificate_launches_nothing():
     values = cluster_values(spec.talos_config, machine_secrets(yaml.safe_dump(broken)), KUBELET)
     with pytest.raises(UnusableTemplate, match=r"cluster.ca.crt is not a certificate"):
         machine_config(RECORD, spec, {**values, "BootstrapToken": "abcdef.0123456789abcdef"})
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("  files: [foo]", "machine.files has an entry that is no mapping"),
+        ("  files: 3", "machine.files has an entry that is no mapping"),
+        ("  made: 2024-99-99", "a value is not of the type that it is written as"),
+        ("  size: !!int large", "a value is not of the type that it is written as"),
+        (f"  deep: {'[' * 5000}{']' * 5000}", "nested too deeply"),
+    ],
+)
+def test_a_template_of_unexpected_types_is_a_sentence_and_no_crash(section, said):
+    found = problem(TALOS_TEMPLATE.replace("machine:\n", f"machine:\n{section}\n", 1))
+    assert found is not None
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["kind: ExtensionServiceConfig\nname: a\nenvironment: 3", "kind: HostnameConfig\nhostname: {a: b}"],
+)
+def test_a_further_document_of_unexpected_types_is_a_sentence_and_no_crash(document):
+    assert problem(f"{TALOS_TEMPLATE}\n---\n{document}\n") is not None
+
+
+@pytest.mark.parametrize("text", ["token: 2024-99-99", "a: !!int x", "[" * 5000])
+def test_machine_secrets_that_are_hardly_yaml_are_refused(text):
+    with pytest.raises(UnusableMachineSecrets, match="it is not YAML"):
+        machine_secrets(text)

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
@@ -71,3 +73,27 @@ def test_the_groups_of_each_provisioner_are_a_source_unless_an_older_one_names_t
         (SourceKey.of_provisioner(name, "simulated").node_class, True, 0) for name in ("new", "old")
     ]
     assert len({each.digest for each in found}) == 2
+
+
+async def test_a_class_with_a_template_that_is_wrong_has_a_source_without_launches_until_it_is_corrected():
+    # Its machines must be listed and terminated all the same: they are billed.
+    def rented(template):
+        spec = {
+            "providers": [{"name": "lambdalabs", "credentialsRef": {"name": "key", "key": "token"}}],
+            "cloudInit": {"template": template},
+        }
+        return GPUNodeClass(metadata=ObjectMeta(name="rented"), spec=msgspec.convert(spec, GPUNodeClassSpec))
+
+    context = ProviderContext(
+        secrets=None,
+        make_transport=lambda _tls: None,
+        clock=lambda: datetime(2026, 3, 1, tzinfo=UTC),
+        namespace="forebay",
+        cluster="c-1",
+        redactor=Redactor(),
+    )
+    (wrong,) = source_configs([rented("#cloud-config\nhostname: {{.Nodename}}")], context)
+    assert wrong.build().capabilities().needs_join
+    assert "The template uses Nodename, which has no value here" in wrong.problem
+    (right,) = source_configs([rented("#cloud-config\nhostname: {{.NodeName}}")], context)
+    assert (right.problem, right.digest == wrong.digest) == (None, True)

@@ -70,3 +70,12 @@ async def test_a_secret_that_cannot_be_used_says_whether_a_person_must_act(secre
         await written(k3s(), secrets)
     assert words in str(raised.value)
     assert isinstance(raised.value, JoinRejected) is (error is JoinRejected)
+
+
+async def test_a_class_that_was_changed_meanwhile_so_that_nothing_could_join_launches_nothing():
+    # Without its image, the machine would boot the provider's usual one, and never join.
+    fields = {"secretsRef": {"name": "talos", "key": "secrets"}, "controlPlaneEndpoint": "https://10.0.0.1:6443"}
+    spec = msgspec.convert({"providers": [{"name": "gcp"}], "talosConfig": fields}, GPUNodeClassSpec)
+    changed_meanwhile = GPUNodeClass(metadata=ObjectMeta(name="cloud"), spec=spec)
+    with pytest.raises(JoinRejected, match=r"GPUNodeClass cloud cannot be used: talosConfig\.image is not set"):
+        await written(changed_meanwhile, Secrets(), Capabilities(deliveries=(Delivery.NODE,)))

@@ -179,7 +179,7 @@ async def test_an_unsupported_provider_is_built_once_and_the_others_run():
     entry = SourceConfig(key=SourceKey("c", "vast"), digest="1", priority=0, enabled=True, build=refuse)
     for _ in range(3):
         sources.configure([entry, configured(Scripted())])
-    assert sources.failed_builds == {SourceKey("c", "vast"): "Not supported."}
+    assert sources.unusable == {SourceKey("c", "vast"): "Not supported."}
     assert (len(tries), set(sources.states())) == (1, {("", "webhook")})
     await sources.close()
 
@@ -255,11 +255,57 @@ async def test_a_provider_that_is_served_after_its_entry_was_mended_is_told_of_n
     key = SourceKey("", "webhook")
     sources = Sources(Woken(), clock.now)
     sources.configure([SourceConfig(key=key, digest="1", priority=0, enabled=True, build=refuse)])
-    assert sources.failed_builds == {key: "Not supported."}
+    assert sources.unusable == {key: "Not supported."}
     assert sources.provider(key) is None
     sources.configure([configured(Scripted(), digest="2")])
-    assert (sources.failed_builds, set(sources.states())) == ({}, {key})
+    assert (sources.unusable, set(sources.states())) == ({}, {key})
     sources.configure([SourceConfig(key=key, digest="3", priority=0, enabled=True, build=refuse)])
     sources.configure([])
-    assert sources.failed_builds == {}
+    assert sources.unusable == {}
+    await sources.close()
+
+
+async def test_a_source_whose_new_entry_cannot_be_built_goes_on_without_launches():
+    def refuse():
+        raise ProviderNotServed("Not supported.")
+
+    key, provider = SourceKey("", "webhook"), Scripted(listings=[Found(instances=(BOX,))])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    sources.configure([SourceConfig(key=key, digest="2", priority=0, enabled=True, build=refuse)])
+    await asyncio.sleep(100)
+    assert sources.unusable == {key: "Not supported."}
+    assert (sources.provider(key), provider.closed) == (provider, False), "somebody must end its machines"
+    state = sources.states()[key]
+    assert (state.problem, state.listing.found.instances) == ("Not supported.", (BOX,))
+    assert len(provider.listed_at) > 1
+    sources.configure([configured(provider)])
+    assert (sources.unusable, sources.states()[key].problem) == ({}, None)
+    await sources.close()
+
+
+async def test_a_bug_in_the_configuration_of_one_source_does_not_stop_the_others(capsys):
+    def crash():
+        raise AttributeError("'str' object has no attribute 'get'")
+
+    key = SourceKey("c", "mine")
+    sources = Sources(Woken(), clock.now)
+    sources.configure(
+        [SourceConfig(key=key, digest="1", priority=0, enabled=True, build=crash), configured(Scripted())]
+    )
+    assert set(sources.states()) == {("", "webhook")}
+    assert "Forebay failed with a bug while it configured mine (AttributeError)" in sources.unusable[key]
+    assert "source not configured" in capsys.readouterr().out
+    await sources.close()
+
+
+async def test_a_problem_of_the_class_ends_and_begins_launches_while_the_source_runs():
+    key, provider = SourceKey("", "webhook"), Scripted()
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider, problem="The template is wrong.")])
+    assert sources.unusable == {key: "The template is wrong."}
+    assert sources.states()[key].problem == "The template is wrong."
+    sources.configure([configured(provider)])
+    assert (sources.unusable, sources.states()[key].problem) == ({}, None)
+    assert sources.provider(key) is provider
     await sources.close()

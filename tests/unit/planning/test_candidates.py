@@ -408,6 +408,8 @@ def test_a_provider_that_is_disabled_or_gets_another_priority_counts_so_at_once(
 
     assert {each.reason for each in changed(enabled=False).excluded} == {Reason.PROVIDER_DISABLED}
     assert changed(enabled=False).candidates == ()
+    assert {each.reason for each in changed(problem="The template is wrong.").excluded} == {Reason.PROVIDER_NOT_SERVED}
+    assert changed(problem="The template is wrong.").candidates == ()
     assert {each.effective_price for each in changed(priority=7).candidates} == {UsdPerHour("1.7")}
 
 

@@ -9,7 +9,7 @@ from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.embedded.api.schema import default, validate
 from forebay.install.crds import custom_resource_definitions
 from forebay.model.sources import Capabilities, Delivery, Join
-from forebay.providers.admission import KNOWN, configuration_problem
+from forebay.providers.admission import KNOWN, entry_problem, joining_problem
 from forebay.providers.registry import providers
 from tests.unit.api.examples import example
 
@@ -29,6 +29,10 @@ def specs(name):
         entry = {"name": name, "credentialsRef": key, "machines": machines}
         joins = {str(join): JOINS[join]} if join else {}
         yield {"providers": [{field: value for field, value in entry.items() if value}], **joins}
+
+
+def configuration_problem(entry, spec, capabilities):
+    return entry_problem(entry, capabilities) or joining_problem(entry, spec, capabilities)
 
 
 def refusals(spec):

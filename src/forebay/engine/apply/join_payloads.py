@@ -6,6 +6,7 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.joining import K3sConfig, KubeadmConfig, TalosConfig
 from forebay.api.parts import SecretKeyRef
+from forebay.bootstrap.class_checks import join_problem
 from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE, boot_template, is_script, user_data
 from forebay.bootstrap.k3s import is_k3s, join_token, k3s_script
 from forebay.bootstrap.kubeadm import authority_hashes, kubeadm_script
@@ -65,6 +66,9 @@ class JoinPayloads:
     async def _payload(
         self, record: GPUInstance, spec: GPUNodeClassSpec, values: Mapping[str, str], capabilities: Capabilities
     ) -> BootPayload | None:
+        if (problem := join_problem(spec, capabilities)) is not None:
+            # The class was changed after the machine was planned.
+            raise JoinRejected(problem.rstrip("."))
         network = None
         if spec.tailscale_config is not None and AUTH_KEY in values:
             network = tailscale_step(record, spec.tailscale_config, values[AUTH_KEY])

@@ -21,7 +21,7 @@ from forebay.engine.views import Views
 from forebay.model.sources import SourceKey
 from forebay.providers.base import Provider
 from forebay.providers.plugin import ProviderContext, ProviderNotServed
-from forebay.providers.registry import build_groups, build_provider
+from forebay.providers.registry import build_groups, build_provider, launch_problem
 from forebay.sizing.claims import groups_claimed_twice, own_groups
 
 #: Creation time of a class that is only in a file.
@@ -157,6 +157,7 @@ def _source_config(
         ),
         secret_versions=versions.copy,
         join_digest=_join_digest(spec),
+        problem=launch_problem(entry, spec),
     )
 
 

@@ -43,6 +43,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     secret_versions: Callable[[], Mapping[str, str]] = dict
     #: Version of how machines join; "" where they do not.
     join_digest: str = ""
+    #: Why nothing may be launched as the class is written; None: nothing speaks against it.
+    problem: str | None = None
 
     @property
     def revision(self) -> dict[str, str]:
@@ -77,27 +79,42 @@ class Sources:
             if running is not None and running.config.digest == each.digest:
                 # The provider reads its Secrets through the reader it was built with.
                 running.config = replace(each, secret_versions=running.config.secret_versions)
+                self._failed_builds.pop(key, None)
                 continue
             if key in self._failed_builds and self._failed_builds[key][0] == each.digest:
                 continue
-            if running is not None:
-                running.stop()
-            self._build(each)
+            self._build(each, running)
 
-    def _build(self, each: SourceConfig) -> None:
+    def _build(self, each: SourceConfig, running: "_PolledSource | None") -> None:
         try:
             provider = each.build()
         except ProviderNotServed as error:
-            self._failed_builds[each.key] = (each.digest, str(error))
-            log.warning("provider not available", **_log_keys(each.key), error=str(error))
+            self._not_built(each, running, str(error))
             return
+        except Exception as fault:  # a bug: the other sources must be configured all the same
+            log.exception("source not configured", **_log_keys(each.key))
+            name = each.key.provider
+            why = f"Forebay failed with a bug while it configured {name} ({type(fault).__name__}): see its log."
+            self._not_built(each, running, why)
+            return
+        if running is not None:
+            running.stop()
         self._failed_builds.pop(each.key, None)
         log.info("source configured", **_log_keys(each.key), enabled=each.enabled, priority=each.priority)
         self._running[each.key] = _PolledSource(each, provider, self._wake, self._clock)
 
+    def _not_built(self, each: SourceConfig, running: "_PolledSource | None", why: str) -> None:
+        """Notes why. A source that ran before goes on as it was, without launches: somebody must end its machines."""
+        self._failed_builds[each.key] = (each.digest, why)
+        log.warning("provider not available", **_log_keys(each.key), error=why)
+        if running is not None:
+            running.config = replace(running.config, problem=why)
+
     @property
-    def failed_builds(self) -> Mapping[SourceKey, str]:
-        return {key: why for key, (_, why) in self._failed_builds.items()}
+    def unusable(self) -> Mapping[SourceKey, str]:
+        """Sources from which nothing may be launched as their entry or their class is written, and why."""
+        problems = {key: each.config.problem for key, each in self._running.items() if each.config.problem is not None}
+        return problems | {key: why for key, (_, why) in self._failed_builds.items()}
 
     def states(self) -> dict[SourceKey, Source]:
         joining = self._join_versions()
@@ -201,6 +218,7 @@ class _PolledSource:
             error=self._error(),
             check=self._check,
             revision=self.config.revision,
+            problem=self.config.problem,
         )
         if self._state != state:
             self._state = state
