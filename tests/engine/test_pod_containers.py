@@ -111,6 +111,16 @@ async def test_a_pod_is_bound_marked_and_becomes_its_container():
         assert TOKEN not in str(bound)
 
 
+async def test_what_a_config_map_holds_for_volumes_is_no_variable():
+    async with remote_cluster() as remote:
+        remote.provide()
+        metadata = {"name": "mixed", "namespace": "default"}
+        binary = {"blob": base64.b64encode(b"\xff\x00").decode()}
+        remote.store.create(CONFIG_MAP_KIND, {"metadata": metadata, "data": {"A": "1"}, "binaryData": binary})
+        pod = job_pod(remote.store, container={"envFrom": [{"configMapRef": {"name": "mixed"}}]})
+        assert (await remote.resolve(pod)).env == {"A": "1", "MODE": "fast"}
+
+
 async def test_a_pod_is_marked_also_by_an_api_server_that_drops_labels_of_a_binding():
     """As Kubernetes 1.34 does."""
     async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:

@@ -4,6 +4,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import pytest
+
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, Transition
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import PodRef
@@ -107,6 +109,7 @@ async def remote_cluster():
 
 RUNNING = (S.RUNNING, Reason.CONTAINER_RUNNING)
 FINISHED = (S.FINISHED, Reason.CONTAINER_FINISHED)
+IGNORES_DISRUPTIONS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 
 
 def condition(job):
@@ -171,6 +174,43 @@ async def test_a_deleted_pod_stays_until_its_container_is_proven_gone():
         world.container(pod, RUNNING, (S.GONE, Reason.NOT_NEEDED))
         await world.sync()
         assert world.pod(pod[0]) is None
+
+
+@pytest.mark.parametrize("before", [(), ((S.LAUNCHED, Reason.LAUNCH_ACCEPTED),), (RUNNING,)])
+@pytest.mark.parametrize("policy", [{"podReplacementPolicy": "Failed"}, {"podFailurePolicy": IGNORES_DISRUPTIONS}])
+async def test_a_deleted_pod_fails_once_its_container_is_gone_and_its_job_goes_on(before, policy):
+    async with remote_cluster() as world:
+        world.job(backoffLimit=1, **policy)
+        pod = await world.bound()
+        if before:
+            world.container(pod, *before)
+        await world.sync()
+        world.store.delete(POD_KIND, "default", pod[0])
+        if before:
+            world.container(pod, *before, (S.TERMINATING, Reason.NOT_NEEDED))
+            await world.sync()
+            assert world.pod(pod[0])["status"]["phase"] in {"Pending", "Running"}
+            assert len(world.pods()) == 1
+            world.container(pod, *before, (S.GONE, Reason.NOT_NEEDED))
+        await world.sync()
+        await asyncio.sleep(60)
+        # The user's own deletion is no disruption: it counts, as on any node.
+        assert world.the_job["status"]["failed"] == 1
+        (following,) = world.pods()
+        assert following["metadata"]["uid"] != pod[1]
+
+
+async def test_a_command_that_ended_before_its_pod_was_deleted_keeps_its_exit_code():
+    async with remote_cluster() as world:
+        world.job(podReplacementPolicy="Failed")
+        pod = await world.bound()
+        world.container(pod, RUNNING)
+        await world.sync()
+        world.store.delete(POD_KIND, "default", pod[0])
+        world.reports[f"record-{pod[1]}"] = ReportedExit(exit_code=0, at=now() + timedelta(seconds=1))
+        world.container(pod, RUNNING, (S.GONE, Reason.NOT_NEEDED))
+        await world.sync()
+        assert condition(world.the_job) == [("Complete", "CompletionsReached")]
 
 
 async def test_a_pod_of_nobody_waits_with_a_reason_and_is_written_once():

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from forebay.embedded.api.kinds import SECRET_KIND
 from forebay.engine.metrics import OperatorCollector
 from forebay.engine.support_bundle import redacted_snapshot
-from forebay.net.transport import Request
+from forebay.net.transport import Request, Response
 from forebay.providers.registry import EnvironmentConfig
 from forebay.reporting.observation import Observation
 from forebay.simulate.power import PowerCall, Powered
@@ -33,9 +33,7 @@ def plant(far):
     secret(far, "power-api", **HEADERS)
     secret(far, "signing", key="whsec_" + base64.b64encode(HMAC.encode()).decode())
     far.pull_secret("registry", password=PASSWORD, registry="registry.example.com")
-    for name, values in (("job", ENV), ("whole", FROM)):
-        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-        far.store.create(SECRET_KIND, {"metadata": {"name": name, "namespace": "default"}, "data": data})
+    secrets_of_job(far)
     machine = {
         "name": "own",
         "gpuCount": 4,
@@ -52,7 +50,13 @@ def plant(far):
         far.store.create(far.store.kinds.named("forebay.dev/v1alpha1", kind), {"metadata": metadata, "spec": spec})
 
 
-def job(far):
+def secrets_of_job(far):
+    for name, values in (("job", ENV), ("whole", FROM)):
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        far.store.create(SECRET_KIND, {"metadata": {"name": name, "namespace": "default"}, "data": data})
+
+
+def job(far, *, pulls=True):
     env = [{"name": key, "valueFrom": {"secretKeyRef": {"name": "job", "key": key}}} for key in ENV]
     container = {
         "name": "main",
@@ -62,7 +66,7 @@ def job(far):
         "envFrom": [{"secretRef": {"name": "whole"}}],
         "resources": {"limits": {"nvidia.com/gpu": 1}},
     }
-    pod = {"containers": [container], "imagePullSecrets": [{"name": "registry"}]}
+    pod = {"containers": [container], **({"imagePullSecrets": [{"name": "registry"}]} if pulls else {})}
     far.job("far", marks={"runpod.io/managed": "true", "runpod.io/offload": "true"}, pod=pod)
 
 
@@ -118,3 +122,32 @@ async def test_none_of_twenty_planted_secrets_appears_in_any_output():
     leaks = [(where, each) for where, text in shown.items() for each in PLANTED if each in text]
     assert leaks == []
     assert len(shown) > 20
+
+
+async def test_a_refusal_that_quotes_what_was_ordered_shows_no_secret_of_the_pod():
+    with capture_logs() as logged:
+        async with offload() as far:
+            far.pool()
+            secrets_of_job(far)
+            answer, refused = far.cloud.answer, []
+
+            async def quoting(request):
+                if request.method != "POST" or not request.url.endswith("/v2/pods"):
+                    return await answer(request)
+                refused.append(msgspec.json.decode(request.body)["env"])
+                quoted = [f"env.{key}: {value!r} is too long" for key, value in refused[-1].items()]
+                problem = {"title": "Invalid", "status": 422, "detail": "The body is invalid", "errors": quoted}
+                return Response(422, {"Content-Type": "application/problem+json"}, msgspec.json.encode(problem))
+
+            far.cloud.answer = quoting
+            async with cloud_operator(far.cloud) as operator:
+                await asyncio.sleep(10)
+                job(far, pulls=False)
+                await until(lambda: refused, 600)
+                await asyncio.sleep(30)
+                shown = await outputs(far, operator, logged)
+            far.delete_job("far")
+    planted = (*ENV.values(), *FROM.values())
+    assert set(planted) <= set(refused[0].values())
+    assert "RunPod answered 422" in shown["GPUInstance"]
+    assert [(where, each) for where, text in shown.items() for each in planted if each in text] == []

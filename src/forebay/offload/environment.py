@@ -46,8 +46,9 @@ class ContainerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-#: `$$`, which stands for one `$`, or a reference to a variable.
-_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^()]*)\))")
+#: `$$`, which stands for one `$`, or a reference to a variable. As in Kubernetes, a name goes on to the first `)`: of
+#: `$(cat $(FILE))` it is `cat $(FILE`, which no variable has, so that a shell gets what was written.
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 #: The other fields that variables can hold.
 _FIELDS: Final = frozenset(

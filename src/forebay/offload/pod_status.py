@@ -25,6 +25,8 @@ class RemoteEnd(StrEnum):
     BROKEN = "Broken"
     #: It exited, and the shell around its command never said how the command ended.
     UNREPORTED = "Unreported"
+    #: Its pod was deleted, and it was terminated for that.
+    DELETED = "Deleted"
 
 
 class RemoteContainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +116,7 @@ def _phase(remote: RemoteContainer) -> Phase:
     match remote.ended:
         case RemoteEnd.EXITED:
             return Phase.SUCCEEDED if not remote.exit_code else Phase.FAILED
-        case RemoteEnd.LOST | RemoteEnd.BROKEN | RemoteEnd.UNREPORTED:
+        case RemoteEnd.LOST | RemoteEnd.BROKEN | RemoteEnd.UNREPORTED | RemoteEnd.DELETED:
             return Phase.FAILED
         case None:
             return Phase.PENDING if remote.started is None else Phase.RUNNING
@@ -128,6 +130,9 @@ def _reason(remote: RemoteContainer) -> str:
             return "ContainerStatusUnknown"
         case RemoteEnd.BROKEN:
             return "StartError"
+        case RemoteEnd.DELETED:
+            # As kubelets do, also of a container that never ran.
+            return "Error" if remote.started is not None else "ContainerStatusUnknown"
         case None:
             return "ContainerCreating"
 
@@ -142,7 +147,7 @@ def _exit_code(remote: RemoteContainer) -> int:
     if remote.exit_code is not None:
         return remote.exit_code
     match remote.ended:
-        case RemoteEnd.LOST | RemoteEnd.UNREPORTED:
+        case RemoteEnd.LOST | RemoteEnd.UNREPORTED | RemoteEnd.DELETED:
             return LOST_EXIT_CODE
         case RemoteEnd.BROKEN:
             return START_ERROR_EXIT_CODE

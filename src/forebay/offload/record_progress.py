@@ -18,6 +18,9 @@ _NO_REPORT: Final = (
 )
 
 
+_DELETED: Final = "The pod was deleted, and its container is gone."
+
+
 class ReportedExit(msgspec.Struct, frozen=True, kw_only=True):
     """What the shell around the command has reported in the log so far."""
 
@@ -39,13 +42,31 @@ def remote_container(
     reported: ReportedExit | None = None,
     *,
     has_command: bool = False,
+    deleted: bool = False,
 ) -> RemoteContainer:
     """The container of a pod by its records, of which all but the last are proven gone; `reported` is of the last one.
 
     A container that never ran is no end of its pod: Forebay launches another one, and the pod waits. One that ran and
     was lost is: what it did is gone, and the pod's own controller decides what follows. With `has_command` a shell
-    reports the exit code and then waits: a container that exits without such a report has not succeeded.
+    reports the exit code and then waits: a container that exits without such a report has not succeeded. A `deleted`
+    pod goes on as it was until all its containers are proven gone: its Job may start the next one only then.
     """
+    records = tuple(records)
+    found = _by_records(records, container, image, reported, has_command=has_command, deleted=deleted)
+    if not deleted or found.ended is not None or any(each.state is not InstanceState.GONE for each in records):
+        return found
+    return msgspec.structs.replace(found, ended=RemoteEnd.DELETED, message=_DELETED)
+
+
+def _by_records(
+    records: tuple[GPUInstance, ...],
+    container: str,
+    image: str,
+    reported: ReportedExit | None,
+    *,
+    has_command: bool,
+    deleted: bool,
+) -> RemoteContainer:
     told = reported or ReportedExit()
     last = container_of_pod(records)
     if last is None:
@@ -70,7 +91,7 @@ def remote_container(
             finished=told.at,
             message="",
         )
-    return _with_end(shown, last, told, has_command=has_command)
+    return _with_end(shown, last, told, has_command=has_command, deleted=deleted)
 
 
 def container_of_pod(records: Iterable[GPUInstance]) -> GPUInstance | None:
@@ -82,7 +103,9 @@ def container_of_pod(records: Iterable[GPUInstance]) -> GPUInstance | None:
     return next(filter(did_anything, in_order), in_order[-1] if in_order else None)
 
 
-def _with_end(shown: RemoteContainer, record: GPUInstance, told: ReportedExit, *, has_command: bool) -> RemoteContainer:
+def _with_end(
+    shown: RemoteContainer, record: GPUInstance, told: ReportedExit, *, has_command: bool, deleted: bool
+) -> RemoteContainer:
     finished = _entered(record, InstanceState.FINISHED)
     if finished is not None:
         if finished.reason == Reason.CONTAINER_FINISHED:
@@ -105,7 +128,7 @@ def _with_end(shown: RemoteContainer, record: GPUInstance, told: ReportedExit, *
     ending = _entered(record, InstanceState.TERMINATING) or _entered(record, InstanceState.GONE)
     lost = [each for each in _transitions(record) if each.reason in _LOST]
     why = lost[0] if lost else ending
-    if why is None:
+    if why is None or (deleted and not lost):
         return shown
     # Also where somebody deleted the record: the pod did not end by itself.
     return msgspec.structs.replace(shown, ended=RemoteEnd.LOST, finished=why.at, message=why.message)

@@ -13,14 +13,16 @@ What a provider's own codes mean comes before this table: `CloudDialect.meaning`
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 import msgspec
 
 from forebay.api.parts import SecretKeyRef
+from forebay.model.secret_text import SecretText
 from forebay.net.json_body import decode_body
+from forebay.net.redaction import Redactor
 from forebay.net.server_hints import retry_after
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport, TransportError
 from forebay.providers.base import (
@@ -106,9 +108,15 @@ class CloudCalls:
     async def get(self, path: str, answer: type[T]) -> T:
         return self._decoded(await self._call("GET", path, None, acts=False), answer, Unavailable)
 
-    async def act(self, method: str, path: str, answer: type[T], body: object = None) -> T:
-        """A call that has an effect. A response that cannot be read leaves its outcome unknown."""
-        sent = await self._call(method, path, None if body is None else msgspec.json.encode(body), acts=True)
+    async def act(
+        self, method: str, path: str, answer: type[T], body: object = None, hidden: Collection[SecretText] = ()
+    ) -> T:
+        """A call that has an effect. A response that cannot be read leaves its outcome unknown.
+
+        `hidden` are secrets of others in the body. The cloud may quote them in its refusal, and no error shows them.
+        """
+        encoded = None if body is None else msgspec.json.encode(body)
+        sent = await self._call(method, path, encoded, acts=True, hidden=hidden)
         return self._decoded(sent, answer, OutcomeUnknown)
 
     async def delete(self, path: str) -> None:
@@ -151,7 +159,9 @@ class CloudCalls:
             self._closed = True
             await self._transport.close()
 
-    async def _call(self, method: str, path: str, body: bytes | None, *, acts: bool) -> bytes:
+    async def _call(
+        self, method: str, path: str, body: bytes | None, *, acts: bool, hidden: Collection[SecretText] = ()
+    ) -> bytes:
         if self._closed:
             raise Unavailable("No call was sent, because the source was reconfigured or Forebay is shutting down.")
         used = await self._credentials()
@@ -164,7 +174,7 @@ class CloudCalls:
                 status, headers, text = await self._send(method, path, body, current, acts=acts)
         if 200 <= status < 300:  # noqa: PLR2004 (HTTP's own numbers)
             return text
-        raise self._error(path, status, headers, text, acts=acts)
+        raise self._error(path, status, headers, text, acts=acts, hidden=hidden)
 
     async def _credentials(self) -> str | None:
         """None: the API needs none."""
@@ -225,10 +235,21 @@ class CloudCalls:
         headers = request.headers.with_(self._dialect.authorize(key, request))
         return msgspec.structs.replace(request, headers=headers)
 
-    def _error(self, path: str, status: int, headers: Headers, text: bytes, *, acts: bool) -> ProviderError:
+    def _error(
+        self,
+        path: str,
+        status: int,
+        headers: Headers,
+        text: bytes,
+        *,
+        acts: bool,
+        hidden: Collection[SecretText] = (),
+    ) -> ProviderError:
         label = self._dialect.subject
         code, message = self._dialect.read_error(text)
-        said = self._redacted(message or code)[:_LONGEST_QUOTE]
+        # Hidden in this text alone: what pods keep in Secrets may be ordinary words, which the log needs elsewhere.
+        shown = Redactor(each.reveal() for each in hidden).text(message or code) if hidden else message or code
+        said = self._redacted(shown)[:_LONGEST_QUOTE]
         fact = f'{label} answered {status} ("{said}")' if said else f"{label} answered {status}"
         if status == _TOO_MANY_REQUESTS:
             wait = retry_after(headers, self._clock())

@@ -98,6 +98,10 @@ ENVIRONMENTS = {
         [{"name": "B", "value": "$(A)"}, {"name": "A", "value": "1"}],
         {"B": "$(A)", "A": "1"},
     ),
+    "a reference within another one, which a shell is to read": (
+        [{"name": "A", "value": "1"}, {"name": "B", "value": "$(cat $(A)) $(A)"}],
+        {"A": "1", "B": "$(cat $(A)) 1"},
+    ),
     "an escaped reference": ([{"name": "A", "value": "1"}, {"name": "B", "value": "$$(A)"}], {"A": "1", "B": "$(A)"}),
     "a key of a ConfigMap": (
         [{"name": "M", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "mode"}}}],

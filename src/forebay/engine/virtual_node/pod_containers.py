@@ -39,8 +39,9 @@ class WholePod(Object, frozen=True):
 
 
 class HeldConfigMap(Object, frozen=True):
+    """A ConfigMap as far as variables can have it: what is in `binaryData` is for volumes only."""
+
     data: dict[str, str] = msgspec.field(default_factory=dict)
-    binary_data: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 _CONFIG_MAPS: Final = Resource(
@@ -121,7 +122,7 @@ class PodContainers:
                 f"Forebay may not read {holder.kind} {namespace}/{holder.name}, which the pod needs: grant its "
                 "ServiceAccount get on it."
             ) from None
-        return {**{key: value.encode() for key, value in found.data.items()}, **found.binary_data}
+        return {key: value.encode() for key, value in found.data.items()}
 
     async def _bind(self, ref: PodRef, node: str) -> None:
         body = binding(ref.namespace, ref.name, ref.uid, node)

@@ -86,13 +86,16 @@ class RemotePods:
         self._seen = {uid: each for uid, each in self._seen.items() if uid in here}
 
     async def _sync(self, pod: Pod, records: list[GPUInstance], reports: Mapping[str, ReportedExit]) -> None:
-        if pod.deleted is not None and all(each.state is InstanceState.GONE for each in records):
+        is_over = pod.deleted is not None and all(each.state is InstanceState.GONE for each in records)
+        if not pod.phase.ended:
+            # A Job that replaces failed pods only waits for the phase: without it, it would keep the pod forever.
+            await self._write(pod, records, reports)
+        if is_over:
             await self._remove(pod)
-            return
-        if pod.phase.ended:
-            return
+
+    async def _write(self, pod: Pod, records: list[GPUInstance], reports: Mapping[str, ReportedExit]) -> None:
         known = await self._about(pod)
-        status, marks = self._wanted(known, records, reports)
+        status, marks = self._wanted(pod, known, records, reports)
         body = msgspec.json.encode((status, marks), order="sorted")
         if self._written.get(pod.uid) == body:
             return
@@ -105,17 +108,19 @@ class RemotePods:
         self._written[pod.uid] = body
 
     def _wanted(
-        self, known: _Known, records: list[GPUInstance], reports: Mapping[str, ReportedExit]
+        self, pod: Pod, known: _Known, records: list[GPUInstance], reports: Mapping[str, ReportedExit]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Status and marks of the pod, by what is known now."""
-        if not records:
+        if not records and pod.deleted is None:
             return unsupported_status(known.images, known.bound), {}
         name, image = next(iter(known.images.items()))
         report = next((reports[each.uid] for each in records if each.uid in reports), _NOTHING)
-        remote = remote_container(records, name, image, report, has_command=known.has_command)
+        remote = remote_container(
+            records, name, image, report, has_command=known.has_command, deleted=pod.deleted is not None
+        )
         price = next((found for each in records if (found := price_of(each, remote.id)) is not None), None)
-        marks = pod_marks(remote.id, UsdPerHour(str(price)) if price is not None else None)
-        return pod_status(remote, known.bound, self._clock()), marks["metadata"]
+        marks = pod_marks(remote.id, UsdPerHour(str(price)) if price is not None else None) if records else {}
+        return pod_status(remote, known.bound, self._clock()), marks.get("metadata", {})
 
     async def _about(self, pod: Pod) -> _Known:
         known = self._known.get(pod.uid)

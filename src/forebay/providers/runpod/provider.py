@@ -130,8 +130,9 @@ class RunpodProvider:
 
     async def launch(self, request: LaunchRequest) -> Instance:
         order = order_of(request)
+        hidden = tuple(request.container.secret_env.values()) if request.container is not None else ()
         try:
-            made = await self._calls.act("POST", PODS, RunpodPod, order)
+            made = await self._calls.act("POST", PODS, RunpodPod, order, hidden)
         except RefusedOrder as error:
             raise await self._explained(error, request.offer) from None
         except PodNotFound as error:
@@ -262,7 +263,7 @@ class RunpodProvider:
 
     async def create_registry_credential(self, name: str, username: str, password: SecretText) -> str:
         order = RunpodRegistryOrder(name=name, username=username, password=password.reveal())
-        return (await self._calls.act("POST", REGISTRIES, RunpodRegistry, order)).id
+        return (await self._calls.act("POST", REGISTRIES, RunpodRegistry, order, (password,))).id
 
     async def delete_registry_credential(self, credential_id: str) -> None:
         try:
