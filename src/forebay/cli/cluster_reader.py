@@ -1,7 +1,7 @@
 """`ClusterReader`: reads one cluster, for commands that only read. A missing object is a `UserError`."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import NoReturn
@@ -108,10 +108,13 @@ class ClusterReader:
             return None
         return sorted(lease.metadata.namespace or "" for lease in leases)
 
-    async def events(self, kind: str, namespace: str = "", name: str = "") -> list[EventLine] | None:
+    async def events(
+        self, kind: str, namespace: str = "", name: str = "", *, uids: Container[str] | None = None
+    ) -> list[EventLine] | None:
         """Forebay's events on objects of the kind, oldest first; None where this user may not list events.
 
-        The API server keeps events for an hour by default.
+        `uids`: only events on these objects. The API server keeps events for an hour by default, and an object of the
+        same name may have ended within it: an owned machine gets a new GPUInstance each time it is powered on.
         """
         selectors = {"reportingController": CONTROLLER, "regarding.kind": kind}
         if name:
@@ -123,7 +126,8 @@ class ClusterReader:
             events = (await self.client.list_all(EVENTS, in_namespace, fields=fields)).items
         except Forbidden:
             return None
-        return sorted((_event_line(event) for event in events), key=lambda each: each.at)
+        about = [each for each in events if uids is None or not each.regarding.uid or each.regarding.uid in uids]
+        return sorted((_event_line(event) for event in about), key=lambda each: each.at)
 
     async def _installed(self, resource: Resource[T]) -> list[T] | None:
         try:

@@ -100,10 +100,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
             return 0
         where = "the cluster" if arguments.from_cluster else "the files"
         raise UserError(f"there is nothing to migrate in {where}")
-    if arguments.values:
-        print_documents([done.values])
-    elif not arguments.check:
-        print_documents([*done.manifests])
+    if not arguments.check:
+        print_documents([done.values] if arguments.values else [*done.manifests])
     _print_notes(done)
     if done.manifests and not _rules_can_be_checked():
         print_line(

@@ -29,6 +29,10 @@ def migrate(
     controllers: list[Document] = []
     done: list[Migration] = []
     for document in _opened(documents):
+        if not isinstance(document, dict):
+            sentence = "is neither an object of Kubernetes nor values of a chart, and is not printed."
+            notes.append(MigrationNote(NoteKind.CHANGED, "A document", sentence))
+            continue
         group = str(document.get("apiVersion", "")).partition("/")[0]
         if group in PREDECESSORS:
             by_group.setdefault(group, []).append(document)
@@ -50,11 +54,13 @@ def migrate(
     return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests, target)), values=values)
 
 
-def _opened(documents: Iterable[Any]) -> Iterable[Document]:
+def _opened(documents: Iterable[Any]) -> Iterable[Any]:
+    """Documents of the files and of Lists, without those that are empty."""
     for document in documents:
         if not isinstance(document, dict):
-            continue
-        if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
+            if document is not None:
+                yield document
+        elif str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
             yield from _opened(document["items"])
         else:
             yield document

@@ -10,6 +10,8 @@ from forebay.model.quantities import CPU, GPU_SUFFIX, Quantity
 _HOUR: Final = 3600
 #: GPU-hours below which the thousandths of the status are too coarse for a ratio.
 _MEASURABLE: Final = Fraction(1, 50)
+#: GPU-seconds by which rounding to thousandths of an hour can differ.
+_ROUNDING: Final = Fraction(36, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ _TOO_LITTLE: Final = """
 (--count), more of the resource (--gpus) or a longer --runtime, so that at least 0.02 hours are expected.
 """
 
+_TOO_MUCH: Final = """
+**More was counted than these pods can have used**: the accuracy above hides it, because it is capped at 1. Usage was
+counted twice, or the clock of the cluster runs faster than this one (a demo with --speed).
+"""
+
 
 def summary(label: str, reading: Accuracy) -> str:
     """The report as a page."""
@@ -110,7 +117,7 @@ Expected: the sum over all pods of the amount x the time from the pod's creation
 A pod starts some time after it is created, so the figure is below 1 while pods are starting. The status is in
 thousandths of an hour, rounded, and as old as its last write. Accuracy is never above 1; a difference of more than
 3.6 seconds above 0 means usage counted twice.
-{_TOO_LITTLE if reading.expected < _MEASURABLE else ""}"""
+{_TOO_LITTLE if reading.expected < _MEASURABLE else ""}{_TOO_MUCH if reading.difference > _ROUNDING else ""}"""
 
 
 def _seconds(span: timedelta) -> Fraction:

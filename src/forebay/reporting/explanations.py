@@ -197,14 +197,20 @@ def explain_node(node: Node, view: ClusterView, events: list[EventLine] | None) 
         answer = "Forebay did not launch this node: no GPUInstance belongs to it."
         return Explanation(about=about, reason="NotManaged", answer=answer, next=following, events=events)
     machine = machine_view(record, view.pods_by_node, view.now)
-    why = _capitalized(machine.why or machine.message)
+    # The reason begins with the name of a machine or with its GPUs: no letter of it is changed.
+    why = f"Why: {machine.why}" if machine.why else machine.message
     running = view.pods_by_node.get(node.name, ())
-    pods = f"Pods on the node: {len(running)} ({pod_names(running)})." if running else "Only DaemonSet pods run on it."
+    if record.state is InstanceState.GONE:
+        pods = machine.message if machine.why else ""
+    elif running:
+        pods = f"Pods on the node: {len(running)} ({pod_names(running)})."
+    else:
+        pods = "Only DaemonSet pods run on it."
     answer = f"Forebay {_launched(record)} {node.name} for {for_pods(record)}, at {price(record)}. {why} {pods}"
     return Explanation(
         about=about,
         reason=machine.reason or machine.state,
-        answer=answer,
+        answer=answer.rstrip(),
         next=next_of_instance(record, view),
         machines=[machine],
         events=events,
@@ -295,7 +301,3 @@ def _remote_container(records: Sequence[GPUInstance]) -> str:
 
 def _launched(record: GPUInstance) -> str:
     return policy_of(record).words.launched
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -97,6 +97,7 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
     ending = sum(states.get(each, 0) for each in _ENDING)
     parts = [f"{count} {word}" for count, word in ((starting, "starting"), (ending, "ending")) if count]
     remote = f", {figures.gpus_remote:,} in containers" if figures.gpus_remote else ""
+    in_service = states.get(InstanceState.READY, 0) + states.get(InstanceState.RUNNING, 0)
     return h(
         "ul",
         _tile(per_hour(figures.hourly), "spent now", f"{figures.billed:,} billed"),
@@ -106,8 +107,8 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
             counted(len(money.by_pool), "pool"),
         ),
         _tile(
-            f"{states.get(InstanceState.READY, 0) + states.get(InstanceState.RUNNING, 0):,}",
-            "machines in service",
+            f"{in_service:,}",
+            "machine in service" if in_service == 1 else "machines in service",
             ", ".join(parts) or "none on its way",
         ),
         _tile(
@@ -117,7 +118,7 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
         ),
         _tile(
             f"{figures.waiting:,}",
-            "pods waiting",
+            "pod waiting" if figures.waiting == 1 else "pods waiting",
             f"for {counted(figures.waiting_gpus, 'GPU')}",
         ),
         class_="tiles",

@@ -10,7 +10,8 @@ from forebay.embedded.server import EmbeddedCluster
 from forebay.kube.client import Client
 from forebay.kube.config import Config
 from forebay.kube.credentials import Credential, FixedCredential
-from forebay.kube.types import LEASES, NAMESPACES, Lease, LeaseSpec, micro_time
+from forebay.kube.events import CONTROLLER
+from forebay.kube.types import EVENTS, LEASES, NAMESPACES, Event, Lease, LeaseSpec, ObjectReference, micro_time
 from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.settings import Settings
@@ -38,6 +39,32 @@ async def test_a_lease_in_a_tenants_namespace_leads_nobody():
     await lease(client, "forebay-system", "forebay-1")
 
     assert [each.holder for each in await reader.leaders() or ()] == ["forebay-1"]
+    await client.close()
+
+
+async def test_events_of_an_earlier_object_of_the_same_name_are_left_out():
+    cluster = EmbeddedCluster()
+    client = Client(InProcess(cluster.handler), "http://embedded")
+    for uid, reason in (("first", "Terminated"), ("second", "NodeReady"), ("", "Noted")):
+        about = ObjectReference(kind="GPUInstance", name="rack-8", uid=uid)
+        event = Event(
+            metadata=ObjectMeta(name=f"rack-8.{reason.lower()}", namespace="default"),
+            event_time=micro_time(clock.now()),
+            reporting_controller=CONTROLLER,
+            reporting_instance="forebay-1",
+            type="Normal",
+            action="Observe",
+            reason=reason,
+            regarding=about,
+        )
+        await client.create(EVENTS, event)
+    reader = ClusterReader(client, "default", "forebay-system")
+
+    async def reasons(**only):
+        return {each.reason for each in await reader.events("GPUInstance", name="rack-8", **only) or ()}
+
+    assert await reasons() == {"Terminated", "NodeReady", "Noted"}
+    assert await reasons(uids={"second"}) == {"NodeReady", "Noted"}
     await client.close()
 
 

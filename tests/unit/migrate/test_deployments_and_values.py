@@ -222,3 +222,16 @@ def test_every_value_that_stays_is_a_value_of_the_chart():
 def test_what_cannot_be_done_is_one_sentence(arguments, sentence, capsys):
     assert main(["migrate", *arguments]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_check_of_values_prints_no_values(migrated):
+    printed, notes, code = migrated("replicaCount: 2\nwebhook: {enabled: true}", "--check", "--values")
+
+    assert (printed, code) == ([], 0)
+    assert "webhook is left out" in notes
+
+
+def test_a_document_that_is_no_object_is_named(migrated):
+    _, notes, _ = migrated("[1, 2]\n---\n---\nreplicaCount: 2", "--values")
+
+    assert notes.count("neither an object of Kubernetes nor values of a chart") == 1

@@ -58,3 +58,8 @@ def test_the_page_says_what_was_measured():
 
 def test_the_page_says_where_too_little_was_used_for_a_status_in_thousandths():
     assert "**Too little was used for this accuracy to mean anything**" in summary("", reading("0", at=1))
+
+
+def test_the_page_says_where_more_was_counted_than_the_pods_can_have_used():
+    assert "**More was counted than these pods can have used**" in summary("", reading("50m"))
+    assert "More was counted" not in summary("", reading("42m")), "rounded up"

@@ -136,7 +136,7 @@ def test_a_node_shows_why_forebay_powered_it_on():
     view = cluster_view(record("m1", S.GONE, pods=("old",)), record(), pods=[running()])
 
     assert explain_node(node(), view, []).answer == (
-        "Forebay powered on m1 for team/train, at $1.80/h. It is the cheapest that fits. Pods on the node: 1 "
+        "Forebay powered on m1 for team/train, at $1.80/h. Why: It is the cheapest that fits. Pods on the node: 1 "
         "(team/train)."
     )
 
@@ -230,6 +230,25 @@ def test_an_idle_node_has_only_daemonset_pods_and_says_why_it_was_powered_on():
     answer = explain_node(node(), cluster_view(record()), []).answer
 
     assert answer.endswith("It is the cheapest that fits. Only DaemonSet pods run on it.")
+
+
+def test_a_node_whose_machine_is_gone_says_so_and_nothing_about_its_pods():
+    gone = record(state=S.GONE, message="m1 is off: missing from 2 consecutive listings of webhook.")
+
+    answer = explain_node(node(), cluster_view(gone), []).answer
+
+    assert answer.endswith(
+        "Why: It is the cheapest that fits. m1 is off: missing from 2 consecutive listings of webhook."
+    )
+
+
+def test_the_name_of_a_machine_stays_as_it_is_in_the_reason_for_its_node():
+    why = "rack-8 (8 GPUs) at $5.40/h was chosen: no other available offer fits the same pods."
+
+    launched = record()
+    launched = replace(launched, spec=replace(launched.spec, why=why))
+
+    assert f"Why: {why}" in explain_node(node(), cluster_view(launched), []).answer
 
 
 def condition(kind, status, message, reason="R"):

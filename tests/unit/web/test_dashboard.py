@@ -100,6 +100,13 @@ async def test_hostile_names_are_text(path):
         assert any("<script>pwned()" in each for each in page.text)
 
 
+async def test_one_waiting_pod_and_one_machine_are_named_in_the_singular():
+    page = await read("/", observed(pending=(pod("waits"),), records=(record("m1"),)))
+
+    assert {"pod waiting", "machine in service"} <= set(page.text)
+    assert "pods waiting" in (await read("/", observed(pending=()))).text
+
+
 async def test_a_query_comes_back_as_text():
     page = await read("/machines?q=%22%3E%3Cscript%3Epwned()%3C/script%3E&state=%3Cb%3E&page=-1")
 

@@ -106,15 +106,16 @@ async def explanation_of(
         case "pod":
             pod = await reader.pod(in_namespace, name)
             view = await read_cluster_view(reader, settings, [pod])
-            return explain_pod(pod, view, await reader.events("Pod", in_namespace, name)), view.now
+            return explain_pod(pod, view, await reader.events("Pod", in_namespace, name, uids={pod.uid})), view.now
         case "job":
             job, uid = await reader.job(in_namespace, name)
             pods = [pod for pod in await reader.pods(in_namespace) if pod.owner is not None and pod.owner.uid == uid]
             view = await read_cluster_view(reader, settings, pods)
             pod_events: defaultdict[str, list[EventLine]] = defaultdict(list)
-            for each in await reader.events("Pod", in_namespace) or ():
+            for each in await reader.events("Pod", in_namespace, uids={pod.uid for pod in pods}) or ():
                 pod_events[each.about].append(each)
-            return explain_job(job, pods, view, await reader.events("Job", in_namespace, name), pod_events), view.now
+            job_events = await reader.events("Job", in_namespace, name, uids={uid})
+            return explain_job(job, pods, view, job_events, pod_events), view.now
         case "node":
             node = await reader.node(name)
             view = await read_cluster_view(reader, settings)
@@ -126,7 +127,8 @@ async def explanation_of(
         case _:
             record = await reader.record(name)
             view = await read_cluster_view(reader, settings)
-            return explain_instance(record, view, await reader.events("GPUInstance", name=name)), view.now
+            events = await reader.events("GPUInstance", name=name, uids={record.metadata.uid})
+            return explain_instance(record, view, events), view.now
 
 
 async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: "Sequence[Pod]" = ()) -> "ClusterView":

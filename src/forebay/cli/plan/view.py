@@ -116,7 +116,7 @@ def _show_why(out: Console, group: Sequence[PlannedPurchase]) -> None:
     pool = f" in GPUNodePool {first.kind.pool}" if first.kind.pool is not None else ""
     pods = [pod for each in group for pod in each.pods]
     _print(out, f"{many}{first.kind.title}{pool}, for {_named(pods)}", style="bold")
-    _print(out, _capital(first.sentence), indent=2)
+    _print(out, first.sentence, indent=2)
     # The first alternative is in the sentence.
     others = [f"{each.kind.title} {_signed(UsdPerHour(each.more))}" for each in first.alternatives[1:]]
     if others:
@@ -197,7 +197,3 @@ def _signed(more: UsdPerHour) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.1f} %" if share >= _LEAST_SHOWN else "0.1 %"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
