@@ -121,6 +121,7 @@ async def test_ids_of_what_was_made_are_recorded_and_their_secrets_are_returned_
         assert (
             written.status.secondary_resources == it.seen.status.secondary_resources == (TOKEN, replace(KEY, id="id-7"))
         )
+        assert (it.seen.state, it.seen.status.attempt) == (of.state, 1), "the attempt stands where it stood"
         assert condition(written) == []
 
 
