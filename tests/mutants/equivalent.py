@@ -162,4 +162,13 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `self._still_leader()`",
         "if self.ready and self._still_leader():",
     ): "saves work: every write asks again",
+    (
+        "forebay/engine/virtual_node/job_marks.py",
+        "without `created is not None`",
+    ): "for the type checker: every object of an API server has a creation time",
+    (
+        "forebay/reconcile/due_steps.py",
+        "without `''`",
+        'return snapshot.pods_by_node.get(record.node_name or "", ())',
+    ): "for the type checker: no pods are kept for a node without a name",
 }
