@@ -164,8 +164,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     ): "saves work: every write asks again",
     (
         "forebay/net/rate_budget.py",
-        "(self.place, self.arrival) < (other.place, other.arrival) -> "
-        "(self.place, self.arrival) <= (other.place, other.arrival)",
+        (
+            "(self.place, self.arrival) < (other.place, other.arrival) -> "
+            "(self.place, self.arrival) <= (other.place, other.arrival)"
+        ),
     ): "no two requests have the same arrival, and none is compared with itself",
     (
         "forebay/net/transport.py",
@@ -182,6 +184,18 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `0`",
         "return decimal(Usd(str(status.consumed_usd or 0)).dollars)",
     ): "what is not there is as good as what cannot be read: zero",
+    (
+        "forebay/budgets/ledger/profile.py",
+        "upto - edge -> upto + edge",
+        "if whole and held + rate * (upto - edge) < amount:",
+    ): "saves work: an hour that is not skipped is gone through change by change, to the same end",
+    (
+        "forebay/budgets/ledger/ledger.py",
+        (
+            "min(chunk.minutes, default=floor) < floor - EXACT_PERIOD -> "
+            "min(chunk.minutes, default=floor) <= floor - EXACT_PERIOD"
+        ),
+    ): "a chunk whose sums have left the window is written anew a second earlier",
     (
         "forebay/engine/virtual_node/job_marks.py",
         "without `created is not None`",
