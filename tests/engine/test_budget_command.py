@@ -1,11 +1,17 @@
 """`forebay budgets` reads the ledgers that the operator has stored."""
 
+from msgspec.structs import replace
+
+from forebay.api.instance_order import ContainerRecord
 from forebay.budgets.assessment import Assessor
 from forebay.engine.ledger.ledger_reader import read_ledgers
-from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_WORKLOAD_BUDGETS
+from forebay.model.sources import Delivery
 from forebay.net import clock
 from forebay.reporting.budget_views import budget_view
 from tests.engine.budget_world import hours, operator, passing, world
+from tests.engine.views_world import watched_cluster
+from tests.unit.demand.builders import record
 
 
 async def test_deleted_and_running_pods_are_both_counted():
@@ -24,3 +30,19 @@ async def test_deleted_and_running_pods_are_both_counted():
         assert abs(float(shown.consumed) - hours(ran + it.running_for("here"))) < 1e-6
         assert shown.pods == 2
         assert sum(float(each.gpu_hours) for each in shown.history) - float(shown.consumed) < 1e-4
+
+
+async def test_remote_containers_have_no_node_whose_pods_are_read():
+    async with watched_cluster() as watched:
+        node = replace(record("gpu-1", delivers=Delivery.NODE).spec, hourly_price="2.00")
+        container = ContainerRecord(image="work:1", node_name="forebay-virtual")
+        remote = replace(node, delivers=Delivery.CONTAINER, node=None, container=container)
+        for name, spec in (("gpu-1", node), ("far-1", remote)):
+            await watched.client.create(GPU_INSTANCES, {"metadata": {"name": name}, "spec": spec})
+
+        asked = []
+        watched.faults[:] = [lambda request: asked.append(request.url)]
+        await read_ledgers(watched.client, "kube-system", (), clock.now())
+
+        (pods,) = [each for each in asked if "/pods" in each]
+        assert "spec.nodeName%3Dgpu-1" in pods

@@ -162,4 +162,47 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `self._still_leader()`",
         "if self.ready and self._still_leader():",
     ): "saves work: every write asks again",
+    (
+        "forebay/net/rate_budget.py",
+        (
+            "(self.place, self.arrival) < (other.place, other.arrival) -> "
+            "(self.place, self.arrival) <= (other.place, other.arrival)"
+        ),
+    ): "no two requests have the same arrival, and none is compared with itself",
+    (
+        "forebay/net/transport.py",
+        "False -> True",
+        'if isinstance(body, AsyncGenerator) and getattr(body, "ag_running", False):',
+    ): "for the type checker: every async generator has the attribute",
+    (
+        "forebay/lifecycle/node_identity.py",
+        "without `not is_stranger(record, node)`",
+        "if expected is None or node.provider_id is None or record.spec.node is None or not is_stranger(record, node):",
+    ): "asked of nodes that were found to be strangers",
+    (
+        "forebay/reporting/budget_views.py",
+        "without `0`",
+        "return decimal(Usd(str(status.consumed_usd or 0)).dollars)",
+    ): "what is not there is as good as what cannot be read: zero",
+    (
+        "forebay/budgets/ledger/profile.py",
+        "upto - edge -> upto + edge",
+        "if whole and held + rate * (upto - edge) < amount:",
+    ): "saves work: an hour that is not skipped is gone through change by change, to the same end",
+    (
+        "forebay/budgets/ledger/ledger.py",
+        (
+            "min(chunk.minutes, default=floor) < floor - EXACT_PERIOD -> "
+            "min(chunk.minutes, default=floor) <= floor - EXACT_PERIOD"
+        ),
+    ): "a chunk whose sums have left the window is written anew a second earlier",
+    (
+        "forebay/engine/virtual_node/job_marks.py",
+        "without `created is not None`",
+    ): "for the type checker: every object of an API server has a creation time",
+    (
+        "forebay/reconcile/due_steps.py",
+        "without `''`",
+        'return snapshot.pods_by_node.get(record.node_name or "", ())',
+    ): "for the type checker: no pods are kept for a node without a name",
 }

@@ -237,10 +237,9 @@ def _encodings(secret: bytes) -> Iterator[str]:
         first = -(-before * 8 // 6)
         last = (before + len(secret)) * 8 // 6
         middle = encoded_bytes[first:last].decode()
-        if len(middle) >= MIN_SECRET:
-            yield middle
-            yield middle.translate(_URL_SAFE)
-            yield quote(middle, safe="")
+        yield middle
+        yield middle.translate(_URL_SAFE)
+        yield quote(middle, safe="")
 
 
 _URL_SAFE = str.maketrans("+/", "-_")

@@ -128,8 +128,8 @@ def parse_supposition(text: str) -> WhatIfChange:
     kind, _, value = text.partition("=")
     match kind:
         case "price":
-            name, colon, factor = value.rpartition(":")
-            if not colon or not name:
+            name, _, factor = value.rpartition(":")
+            if not name:
                 raise WhatIfError(f'"{text}" has no factor; give price=NAME:FACTOR, such as price=H100:0.5')
             return PriceChange(name, _factor(factor, text))
         case "without" if value:

@@ -102,6 +102,12 @@ def test_dollar_budgets_admit_each_launch():
     assert "$1.00 left of $10.00 in 24h, and a machine at $24.00/h is paid for at least 5m" in held.sentence
 
 
+def test_a_machine_that_is_launching_and_not_billed_yet_takes_its_share_of_the_dollars():
+    admission = admission_of(budgets=[budget(hours=None, usd="10")])
+    admission.reserve_launch([pod()], UsdPerHour(10))
+    assert admission.admit_launch([pod("other")], UsdPerHour(24)) is not None
+
+
 def test_a_launch_needs_headroom_for_its_minimum_billing():
     admission = admission_of(budgets=[budget(hours=None, usd="10")])
     assert admission.admit_launch([pod()], UsdPerHour(6), minimum=timedelta(hours=2)) is not None

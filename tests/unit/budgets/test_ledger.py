@@ -39,3 +39,13 @@ def test_a_copy_brings_what_is_not_stored_yet():
     other.set_provisional("b", (Interval(20, 30, 1000),))
     mine.merge(other)
     assert mine.consumed(100 * MICRO, 100 * MICRO) == 20 * 1000 * MICRO
+
+
+def test_a_copy_brings_the_run_that_began_when_the_last_one_ended():
+    mine, other = Ledger("budget"), Ledger("budget")
+    for each in (mine, other):
+        each.record("a", 0, 10, 1000)
+    other.begin("a", 10, 1000, 10)
+    mine.merge(other)
+    mine.merge(other)
+    assert mine.consumed(100 * MICRO, 100 * MICRO) == 100 * 1000 * MICRO

@@ -12,10 +12,10 @@ from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
 from forebay.join.base import JoinError, Made
 from forebay.kube import writes
-from forebay.kube.own_kinds import GPU_INSTANCES
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES
 from forebay.lifecycle.steps import DeleteResources
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
+from forebay.model.sources import Capabilities, Delivery
 from forebay.net.clock import now
 from tests.engine.views_world import watched_cluster
 from tests.unit.demand.builders import record
@@ -121,6 +121,7 @@ async def test_ids_of_what_was_made_are_recorded_and_their_secrets_are_returned_
         assert (
             written.status.secondary_resources == it.seen.status.secondary_resources == (TOKEN, replace(KEY, id="id-7"))
         )
+        assert (it.seen.state, it.seen.status.attempt) == (of.state, 1), "the attempt stands where it stood"
         assert condition(written) == []
 
 
@@ -200,3 +201,15 @@ async def test_a_deletion_that_could_not_be_recorded_is_logged_and_repeated(caps
         await it.delete(of, TOKEN)
         assert token.revoked == ["t-1", "t-1"]
         assert it.seen.status.secondary_resources == ()
+
+
+async def test_a_machine_that_is_a_node_already_is_told_nothing_at_its_boot():
+    async with world() as it:
+        spec = {"providers": [{"name": "simulated"}]}
+        await it.watched.client.create(GPU_NODE_CLASSES, {"metadata": {"name": "cloud"}, "spec": spec})
+        await asyncio.sleep(1)
+        owned = record(delivers=Delivery.POWER)
+        owned = replace(owned, spec=replace(owned.spec, node_class_name="cloud"))
+        scripts = Capabilities(deliveries=(Delivery.POWER,), takes_script=True)
+
+        assert await it.credentials.boot_payload(owned, {}, scripts) is None

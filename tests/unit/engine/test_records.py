@@ -6,10 +6,14 @@ from types import SimpleNamespace
 import msgspec
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import GPUInstanceStatus
 from forebay.engine.apply.records import MAX_CONCURRENT, Records
+from forebay.kube import writes
 from forebay.kube.client import Client
+from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Response
+from tests.engine.views_world import watched_cluster
 from tests.unit.lifecycle.builders import S, record
 
 
@@ -36,3 +40,18 @@ async def test_hundreds_of_launches_do_not_open_hundreds_of_connections():
 
     assert most == MAX_CONCURRENT
     assert {each.metadata.name for each in seen} == {each.metadata.name for each in launching}
+
+
+async def test_the_outcome_of_a_call_is_recorded_on_a_record_that_somebody_changed_meanwhile():
+    async with watched_cluster() as watched:
+        spec = record(S.LAUNCHING).spec
+        made = await watched.client.create(GPU_INSTANCES, {"metadata": {"name": "gpu-1"}, "spec": spec})
+        await asyncio.sleep(1)
+        annotated = writes.merge_patch({"metadata": {"annotations": {"note": "by hand"}}})
+        await watched.client.patch(GPU_INSTANCES, "gpu-1", annotated)
+        await asyncio.sleep(1)
+
+        launched = GPUInstanceStatus(state=S.LAUNCHED, instance_id="i-1")
+        written = await Records(watched.client, watched.views).write_outcome(made, lambda _: launched)
+
+        assert (written.status.instance_id, written.metadata.annotations) == ("i-1", {"note": "by hand"})

@@ -195,6 +195,8 @@ async def test_a_credential_goes_with_the_last_container_that_notes_it():
         gone = replace(other.status, state=InstanceState.GONE)
         await it.write(other, gone)
         await it.recorded("third", SecondaryResource(kind=planned.resource.kind, name="forebay-another"))
+        await it.watched.client.create(GPU_INSTANCES, {"metadata": {"name": "ordered"}, "spec": container().spec})
+        await asyncio.sleep(1)
         await it.credentials.revoke(own, planned.resource)
         assert sorted(it.cloud.deleted) == ["a", "b"], "a create whose answer was lost may have made two"
         assert it.cloud.kept == {"c": "of-somebody"}

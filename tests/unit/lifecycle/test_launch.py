@@ -20,6 +20,7 @@ from tests.unit.lifecycle.builders import (
     listed,
     minutes,
     next_step,
+    owned_spec,
     record,
     requeue_at,
     seconds,
@@ -121,6 +122,14 @@ def test_a_launch_that_no_listing_shows_is_repeated_only_after_the_settle_time()
     assert again.status.billed_from == settled + seconds(5), "the first call started nothing, so it cost nothing"
 
 
+def test_the_settle_time_of_a_repeated_launch_counts_from_its_own_call():
+    repeated = NOW + RENTED.settle_time
+    lost = record(S.LAUNCHING, since=NOW, attempt=2, attempted_at=repeated)
+    too_early = facts(lost, listing=listed(asked=repeated + seconds(1)))
+
+    assert next_step(too_early, repeated + seconds(2)) is None, "a listing so soon need not show the machine yet"
+
+
 def test_after_two_lost_answers_the_pods_of_a_rented_machine_are_served_by_another_provider():
     """Each takes minutes to find out about; the offers of the same provider would take as long."""
     lost = record(S.LAUNCHING, since=NOW)
@@ -209,6 +218,15 @@ def test_an_owned_machine_that_is_already_on_is_adopted_and_not_powered_on_again
     step = next_step(facts(wanted, listing=on), NOW + seconds(30))
 
     assert (step.status.state, step.status.reason) == (S.LAUNCHED, R.ADOPTED)
+    assert step.sentence.startswith("gpu-1 is already on.")
+
+
+def test_an_owned_machine_is_called_by_its_own_name_whatever_its_record_is_called():
+    wanted = record(owned=True, name="gpu-1-again", spec=owned_spec())
+
+    step = next_step(facts(wanted, listing=listed(instance("gpu-1", owner=None))), NOW + seconds(30))
+
+    assert step.sentence.startswith("gpu-1 is already on.")
 
 
 def test_an_old_listing_does_not_show_that_a_machine_is_on():

@@ -47,6 +47,13 @@ def test_a_registered_secret_is_redacted_in_every_encoding():
         assert redactor.text(text).endswith(" after")
 
 
+def test_nothing_is_left_of_a_secret_with_letters_of_other_alphabets_and_quotes():
+    secret = 'schl\u00fcssel-"\u00e4"-9'
+    redactor = Redactor([secret])
+    for form in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]):
+        assert redactor.text(f"before {form} after") == f"before {HIDDEN} after"
+
+
 @pytest.mark.law
 @given(secret=st.text(min_size=12, max_size=40), before=st.binary(max_size=7), after=st.binary(max_size=7))
 def test_law_a_secret_inside_base64_text_is_redacted(secret, before, after):

@@ -4,11 +4,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import ReplacedInstance
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Truth
 from forebay.demand.replacements import REPLACEMENT, condition_of
 from forebay.disruption.consolidation import ScaleDown
 from forebay.lifecycle.steps import WriteStatus
+from forebay.lifecycle.transitions import with_condition
 from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
@@ -85,6 +87,25 @@ def test_a_replacement_is_announced_then_ordered_and_the_node_goes_when_it_is_re
     assert [each.name for each in create.spec.replaces] == ["n1"]
     assert ordered.leaving == ()
     assert not [each for each in drifted.tick(may_launch=False).decisions if isinstance(each, CreateInstance)]
+
+
+def test_a_replacement_whose_node_is_not_ready_just_now_takes_no_pods():
+    old = record("n1", delivers=Delivery.NODE, pool="pool")
+    told = ReplacedInstance(name="n1", uid=old.uid)
+    new = record("n2", delivers=Delivery.NODE, pool="pool")
+    new = replace(new, spec=replace(new.spec, replaces=(told,)))
+
+    drifted = Drifted(new, nodes=[node("n2", ready=False)])
+    drifted.snapshot = replace(drifted.snapshot, records=(_announced(old), new))
+    assert drifted.tick().leaving == ()
+    drifted.snapshot = replace(drifted.snapshot, nodes={**drifted.snapshot.nodes, "n2": node("n2")})
+    (leaving,) = drifted.tick().leaving
+    assert leaving.sentence == "Drifted. Its replacement n2 is Ready."
+
+
+def _announced(old):
+    needed = {"holds": True, "reason": Reason.REPLACEMENT_NEEDED, "sentence": "A replacement is launched first."}
+    return replace(old, status=with_condition(old.status, REPLACEMENT, now=NOW, **needed))
 
 
 def test_a_node_whose_pods_have_room_elsewhere_goes_at_once():

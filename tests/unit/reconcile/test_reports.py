@@ -18,6 +18,7 @@ from forebay.api.gpu_instance import (
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, GPUNodeClassStatus, ProviderEntry
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
 from forebay.api.instance_order import OfferRecord
+from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, LabelSelectorEntry, NodeClassRef, Truth
 from forebay.model.reasons import Reason
@@ -154,6 +155,20 @@ def test_what_is_wrong_goes_before_what_is_not_known_yet():
     ready, valid, *each = decision.conditions
     assert {(ready.status, ready.reason), (valid.status, valid.reason)} == {(Truth.FALSE, Reason.PROVIDER_NOT_SERVED)}
     assert [told.reason for told in each] == [Reason.PROVIDER_NOT_CHECKED, Reason.PROVIDER_NOT_SERVED]
+
+
+def test_machines_that_two_claim_are_named_by_their_names_with_the_other():
+    machines = tuple(Machine(name=name, gpu_count=8) for name in ("rack-2", "rack-1", "rack-3"))
+    spec = GPUNodeClassSpec(providers=(ProviderEntry(name="webhook", machines=machines),))
+    twice = {"c": {"rack-1": "the environment", "rack-2": "class d"}}
+    snapshot = Snapshot(now=NOW, classes=(replace(node_class(), spec=spec),), pools=(pool(),), claimed_twice=twice)
+    (decision,) = report_classes(snapshot)
+
+    (told,) = {each.message for each in decision.conditions if each.reason == Reason.CLAIMED_TWICE}
+    assert told == (
+        "Machines claimed twice are skipped: rack-1 (claimed by the environment); rack-2 (claimed by class d). "
+        "Name each machine in one place only."
+    )
 
 
 @pytest.mark.parametrize("ok", [True, False])

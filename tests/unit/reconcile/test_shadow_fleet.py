@@ -184,7 +184,18 @@ def test_listings_show_the_machines_of_the_dry_run_and_not_those_that_would_be_o
     listed = dry.seen().sources[key].listing.found
     assert [each.id for each in listed.instances][:1] == ["i-2"]
     assert [each.node_name for each in listed.instances] == [None, "new"]
+    (bought,) = dry.seen().records
+    assert listed.instances[1].id == bought.status.instance_id, "else it would be taken for a machine that vanished"
     assert listed.unknown == {"i-3"}
+
+
+def test_machines_of_the_dry_run_are_told_apart_and_each_is_counted():
+    dry = DryRun()
+    dry.decide(create())
+    dry.decide(create("second", replace(PLANNED, hourly_price="3.00")))
+
+    assert len({each.uid for each in dry.seen().records}) == 2
+    assert [(each.name, each.price.exact()) for each in dry.fleet.purchases] == [("new", "2"), ("second", "3")]
 
 
 def test_a_machine_with_a_least_time_is_paid_for_until_its_end_though_it_goes_earlier():

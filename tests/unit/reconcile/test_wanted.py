@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import Purpose
+from forebay.api.gpu_instance import Purpose, ReplacedInstance
 from forebay.api.instance_order import ContainerRecord
+from forebay.api.parts import Condition, Truth
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Phase
 from forebay.reconcile.snapshot import Snapshot
@@ -80,3 +81,13 @@ def test_of_two_containers_for_one_pod_the_first_is_wanted_and_one_that_was_laun
 def test_no_other_purpose_asks_for_pods(purpose):
     sized = record(S.LAUNCHING, spec=rented_spec(purpose=purpose, pods=()))
     assert wanted(sized)
+
+
+def test_a_replacement_is_wanted_while_the_node_that_it_replaces_has_yet_to_go():
+    needed = Condition(type="Replacement", status=Truth.TRUE, reason="r", message="m", last_transition_time=NOW)
+    old = record(S.READY, name="old", conditions=(needed,))
+    told = ReplacedInstance(name="old", uid=old.uid)
+    new = record(S.LAUNCHING, name="new", spec=replace(MACHINE.spec, replaces=(told,)))
+
+    assert wanted(new, old), "no pod waits: its pods still run on the other node"
+    assert not wanted(new, replace(old, status=replace(old.status, conditions=())))
