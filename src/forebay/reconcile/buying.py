@@ -85,6 +85,7 @@ def first_offers_due(snapshot: Snapshot) -> datetime | None:
         and source.error is None
         and source.since is not None
         and source.enabled
+        and source.problem is None
         and any(each.has_node for each in source.capabilities.deliveries)
     )
     return max((each for each in waits if each > snapshot.now), default=None)
