@@ -42,6 +42,7 @@ demo: $(VENV)-run/.stamp ## everything on this machine: no cluster, no account
 # What the command runs with, and nothing of what it is developed with: half the size of .venv.
 $(VENV)-run/.stamp: requirements/demo.txt requirements/build.txt pyproject.toml
 	@$(NEEDS_PYTHON)
+	@echo "Installing Forebay into $(VENV)-run, once. This takes about a minute."
 	@test -x $(VENV)-run/bin/python || $(PYTHON) -m venv $(VENV)-run
 	@$(VENV)-run/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/demo.txt -r requirements/build.txt
 	@$(VENV)-run/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -100,8 +101,8 @@ mutants: env ## put small faults into the core rooms (EACH=25 a room, SEED=1) an
 	@$(BIN)/python -m tests.mutants --each $(EACH) --seed $(SEED) $(OPTS)
 
 .PHONY: deep
-deep: env ## the laws with many more examples, 10,000 random crash worlds among them, in 10 slices (SEED= SLICE=3-5 LAW=)
-	@$(BIN)/python -m tests.deep --workers $(WORKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(if $(SLICE),--slice $(SLICE)) $(if $(LAW),--law $(LAW))
+deep: env ## the laws with many more examples, 10,000 random crash worlds among them, in 10 slices (SEED= SLICE=3-5 PART=worlds LAW=)
+	@$(BIN)/python -m tests.deep --workers $(WORKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) $(if $(SLICE),--slice $(SLICE)) $(if $(PART),--part $(PART)) $(if $(LAW),--law $(LAW))
 
 .PHONY: kubectl
 kubectl: env # the kubectl that tests drive: the machine's, else Debian's

@@ -72,7 +72,8 @@ async def ours(url: str, events: int) -> dict[str, Any]:
     import structlog
 
     from forebay.kube.informer import Informer
-    from forebay.kube.pods import PENDING_GPU, PODS, PodDecoder, pod_indexes
+    from forebay.kube.pod_indexes import PENDING_GPU, pod_indexes
+    from forebay.kube.pods import PODS, PodDecoder
     from forebay.net.aiohttp_transport import AiohttpTransport
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

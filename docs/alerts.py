@@ -48,7 +48,8 @@ ALERTS: Final = (
     ),
     AlertRule(
         name="ForebayNoLeader",
-        expression="sum(forebay_leader) == 0",
+        # A dry run takes no Lease; all replicas are dry runs where nobody is to lead.
+        expression="sum(forebay_leader) == 0 unless sum(forebay_dry_run) == count(forebay_leader)",
         holds="5m",
         severity="critical",
         summary="No replica of Forebay leads.",
@@ -94,7 +95,10 @@ ALERTS: Final = (
         holds="15m",
         severity="critical",
         summary="A machine of {{ $labels.provider }} cannot be terminated.",
-        meaning="The provider has refused or not answered terminate calls for 15 minutes. Forebay goes on trying.",
+        meaning=(
+            "The provider has refused or not answered terminate calls for 15 minutes, and Forebay goes on trying; or "
+            "the provider of the machine is not configured any more, or with another account (`ProviderNotConfigured`)."
+        ),
         impact="The machine may cost money until it is gone.",
         steps=(
             "`kubectl get gpuinstances | grep Terminating`: which machine?",
@@ -105,11 +109,13 @@ ALERTS: Final = (
     ),
     AlertRule(
         name="ForebaySpendSpike",
-        expression=f"{HOURLY_COST} > 2 * avg_over_time({HOURLY_COST}[1d:5m]) and {HOURLY_COST} > 5",
+        # The mean is over the times with machines: there is no series without any. A day that had none allows nothing.
+        expression=f"{HOURLY_COST} > 5 unless {HOURLY_COST} <= 2 * avg_over_time({HOURLY_COST}[1d:5m] offset 1h)",
         holds="15m",
         severity="warning",
-        summary="Machines cost {{ $value | humanize }} dollars an hour, more than twice the mean of the last day.",
-        meaning="Much more capacity runs than usual.",
+        summary="Machines cost {{ $value | humanize }} dollars an hour, more than twice the mean of the day before.",
+        meaning="Much more capacity runs than usual: than in the hours of the day before in which there were machines; "
+        "or there were none all day.",
         impact="The bill grows.",
         steps=(
             "The dashboard's page Money, or `forebay status`: which pool and namespace?",
@@ -224,7 +230,7 @@ ALERTS: Final = (
         meaning="At the rate of the last hour the quota is used up within an hour.",
         impact="Then its pods are evicted, paused or only reported, as the budget says.",
         steps=(
-            "`forebay budgets NAME -n NAMESPACE` shows usage, forecast and the pods.",
+            "`forebay budgets NAME -n NAMESPACE` shows usage, forecast and how many pods count.",
             "Raise `spec.quota`, or stop what is not needed.",
         ),
     ),
@@ -237,7 +243,8 @@ ALERTS: Final = (
         meaning="The quota of the window is used up.",
         impact="New pods of the budget wait; running ones are evicted, paused or only reported.",
         steps=(
-            "`forebay budgets NAME -n NAMESPACE` says when there is room again.",
+            "`forebay explain pod/NAME -n NAMESPACE`, for a pod that waits: when may it start at the earliest?",
+            "`forebay budgets NAME -n NAMESPACE` plots the usage of the window.",
             "Raise `spec.quota` to start pods now.",
         ),
     ),

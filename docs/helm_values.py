@@ -36,6 +36,9 @@ _NAME: Final = {
 _PORT: Final = {"type": "integer", "minimum": 1024, "maximum": 65535}
 _SECRET_KEY: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._a-zA-Z0-9]+$"}
 
+#: Values with parts that are left to their defaults where nothing is left of them: their headline alone is null.
+_MAY_BE_NULL: Final = {"healthProbe", "leaderElection", "settings"}
+
 #: Patterns that stand for the validation rules of the CRD. Secrets have no namespace here: the operator may only read
 #: those of the release's namespace.
 _RULES: Final[dict[str, Schema]] = {
@@ -59,11 +62,17 @@ _FORMS: Final[dict[str, Schema]] = {
     "duration": {
         "type": ["string", "integer"],
         "pattern": "^(0|([0-9]{1,7}([.][0-9]{1,6})?(ms|s|m|h))+)$",
+        "minimum": 0,
         "maximum": 0,
     },
     "count": {"type": ["integer", "string"], "pattern": "^[0-9]{1,9}$", "minimum": 0},
     "price": {"type": ["number", "string"], "pattern": "^[0-9]{1,9}([.][0-9]{1,6})?$", "exclusiveMinimum": 0},
-    "address or 0": {"type": ["string", "integer"], "pattern": "^(0|[^ ]*:[0-9]{1,5})$", "maximum": 0},
+    "address or 0": {
+        "type": ["string", "integer"],
+        "pattern": "^(0|[^ ]*:[0-9]{1,5})$",
+        "minimum": 0,
+        "maximum": 0,
+    },
 }
 #: Settings that follow from the values `metrics` and `web`.
 _OF_PORTS: Final = {
@@ -425,5 +434,7 @@ def values_schema() -> Schema:
         "title": "Values of the Forebay chart",
         "type": "object",
         "additionalProperties": False,
+        # A value that is set to null is none at all for Helm, and templates look into these.
+        "required": sorted(name for name in properties.keys() - _MAY_BE_NULL if "properties" in properties[name]),
         "properties": properties,
     }

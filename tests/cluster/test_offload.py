@@ -45,6 +45,14 @@ def job(name: str, *, runs: str, exit_code: int = 0, **spec: Any) -> dict[str, A
     return {"metadata": metadata, "spec": {"backoffLimit": 0, "template": template, **spec}}
 
 
+def tolerating(kind: str) -> dict[str, Any]:
+    """A DaemonSet or Deployment whose pod tolerates every taint and requests nothing."""
+    labels = {"app": kind}
+    spec = {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "main", "image": "work:1"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {"metadata": {"name": kind}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+
 def configure(rig: Rig, base: str, provider: str = "runpod") -> None:
     data = {"key": base64.b64encode(KEY.encode()).decode()}
     secrets = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets"
@@ -77,6 +85,15 @@ class Story:
     async def is_running(self, name: str) -> bool:
         return any(each["status"].get("phase") == "Running" for each in await self.pods(name))
 
+    async def is_told_why(self, app: str) -> bool:
+        """Whether the pod says why it does not run on the virtual node: bound there, or without room there."""
+        (pod,) = (await self.call("GET", f"{PODS}?labelSelector=app={app}"))["items"] or [{"spec": {}, "status": {}}]
+        status = pod["status"]
+        if app == "daemonsets":
+            return pod["spec"].get("nodeName") == VIRTUAL_NODE and status.get("reason") == "NotSupported"
+        messages = [each.get("message", "") for each in status.get("conditions", ())]
+        return "nodeName" not in pod["spec"] and any("Too many pods" in each for each in messages)
+
     async def all_gone(self) -> bool:
         records = (await self.call("GET", f"{FOREBAY}/gpuinstances"))["items"]
         return {each.get("status", {}).get("state") for each in records} == {"Gone"}
@@ -105,6 +122,10 @@ async def test_jobs_run_remotely_with_exactly_the_permissions_that_are_granted_f
             assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
             assert not any("tolerationSeconds" in each for each in pod["spec"].get("tolerations", ()))
             await until(lambda: told.is_running("deleted"), "the third one runs")
+            for kind in ("daemonsets", "deployments"):
+                await told.call("POST", f"/apis/apps/v1/namespaces/default/{kind}", tolerating(kind))
+            await until(lambda: told.is_told_why("daemonsets"), "the pod of the DaemonSet is told that nothing runs")
+            await until(lambda: told.is_told_why("deployments"), "the pod of the Deployment has no room there")
             await told.call("DELETE", f"{JOBS}/deleted?propagationPolicy=Foreground")
 
             async def forgotten() -> bool:

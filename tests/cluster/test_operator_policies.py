@@ -397,6 +397,8 @@ def test_the_operator_keeps_the_virtual_node_and_no_other(guarded):
     assert ask(guarded, OPERATOR, "PATCH", f"/api/v1/nodes/{VIRTUAL}", label, MERGE)[0] == 200
     assert ask(guarded, OPERATOR, "POST", leases, {"metadata": {"name": VIRTUAL}, **lease})[0] == 201
     assert ask(guarded, OPERATOR, "POST", leases, {"metadata": {"name": "probe"}, **lease})[0] == 403
+    # No garbage collector runs here, and the story of the uninstall makes its own of both.
+    guarded.call("DELETE", f"{leases}/{VIRTUAL}")
     guarded.call("DELETE", f"/api/v1/nodes/{VIRTUAL}")
 
 

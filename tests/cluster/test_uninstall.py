@@ -136,6 +136,10 @@ def is_marked(pod: dict[str, Any]) -> bool:
     return USAGE in finalizers or GATE in gates or bool(requests)
 
 
+def is_kept(node: dict[str, Any]) -> bool:
+    return STARTUP_TAINT in {each["key"] for each in node["spec"].get("taints", ())}
+
+
 @pytest.mark.helm
 @pytest.mark.real_time
 @pytest.mark.timeout(180)
@@ -154,6 +158,8 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
     classes = own_rig.call("GET", f"{FOREBAY}/gpunodeclasses")["items"]
     pods = [each for each in own_rig.call("GET", "/api/v1/pods")["items"] if is_marked(each)]
     jobs = own_rig.call("GET", f"/apis/batch/v1/jobs?labelSelector={PAUSED_LABEL}")["items"]
+    kept = [each for each in own_rig.call("GET", "/api/v1/nodes")["items"] if is_kept(each)]
+    assert "kept" in {each["metadata"]["name"] for each in kept}
     assert "held" in {each["metadata"]["name"] for each in pods}
     assert "paused" in {each["metadata"]["name"] for each in jobs}
     done = uninstall(own_rig, account)
@@ -165,7 +171,7 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
         "classes": sum("forebay.dev/nodeclass" in each["metadata"].get("finalizers", ()) for each in classes),
         "records": 1,
         "published": 2,
-        "nodes": 1,
+        "nodes": len(kept),
         "virtual_nodes": 1,
         "machines": [],
     }

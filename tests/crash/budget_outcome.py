@@ -21,7 +21,8 @@ class Outcome(WorldOutcome):
         self._remembered = None
 
     def at_rest(self):
-        return not any(self._unfinished())
+        """Whether all is done, and told: statuses are written some seconds later, and nobody may lead any more then."""
+        return not any(self._unfinished()) and not any(self._wrong_statuses())
 
     def _unfinished(self):
         for pod in self.world.store.list(POD_KIND):
@@ -90,28 +91,28 @@ class Outcome(WorldOutcome):
         yield from self.witness.breaches
         yield from self.auditor.breaches
         if self.quiet_at is None:
-            yield f"not at rest: {list(self._unfinished())}"
+            yield f"not at rest: {[*self._unfinished(), *self._wrong_statuses()]}"
         if self._remembered is not None:
             if self._ledgers() != self._remembered:
                 yield f"the ledgers changed by themselves: {self._remembered} became {self._ledgers()}"
             yield from (f"no longer at rest: {each}" for each in self._unfinished())
             yield from self._wrong_ledgers()
+            yield from self._wrong_statuses()
         yield from self.too_many_requests(self._allowed_requests())
         yield from self._repeated_evictions()
 
     def _wrong_ledgers(self):
         for limit in self.scenario.budgets:
-            stored, all_sure = self.auditor.stored(limit), True
+            stored = self.auditor.stored(limit)
             for pod in self.auditor.of(limit):
                 intervals = stored.get(pod.uid, ())
                 counted = sum((end - start) * rate // 1000 for start, end, rate in intervals if end is not None)
-                sure = self.auditor.is_sure(pod, self.ledger.requests)
-                low, high = self._between(limit, pod, sure=sure)
-                all_sure &= low == high
+                low, high = self._allowed(limit, pod)
                 if not low <= counted <= high:
                     yield f"{limit.name} has {counted} GPU-s of {pod.name} ({intervals}); it is {low} to {high}"
-            if all_sure and limit.window >= _LONG:
-                yield from self._wrong_status(limit)
+
+    def _allowed(self, limit, pod):
+        return self._between(limit, pod, sure=self.auditor.is_sure(pod, self.ledger.requests))
 
     def _between(self, limit, pod, *, sure):
         """GPU-seconds that the ledger may hold of a pod, at least and at most."""
@@ -126,12 +127,17 @@ class Outcome(WorldOutcome):
             return used, used
         return pod.gpus * (pod.end - pod.shown), used
 
-    def _wrong_status(self, limit):
+    def _wrong_statuses(self):
+        """Of budgets whose usage is certain."""
         kind = self.world.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
-        shown = self.world.store.get(kind, "default", limit.name)["status"]["consumedGpuHours"]
-        used = GpuHours.from_units(int(self.auditor.used(limit)) * 10**9)
-        if gpu_seconds(shown) != gpu_seconds(used.quantity()):
-            yield f"{limit.name} says {shown} in the end, and it is {used.quantity()}"
+        for limit in self.scenario.budgets:
+            bounds = (self._allowed(limit, pod) for pod in self.auditor.of(limit))
+            if limit.window < _LONG or not all(low == high for low, high in bounds):
+                continue
+            shown = (self.world.store.get(kind, "default", limit.name).get("status") or {}).get("consumedGpuHours")
+            used = GpuHours.from_units(int(self.auditor.used(limit)) * 10**9).quantity()
+            if shown is None or gpu_seconds(shown) != gpu_seconds(used):
+                yield f"{limit.name} says {shown} in the end, and it is {used}"
 
     def _repeated_evictions(self):
         asked = Counter(sent.path for sent in self.ledger.requests if sent.path.endswith("/eviction"))

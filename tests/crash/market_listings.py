@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 from forebay.lifecycle.orphans import ORPHAN_AFTER
+from forebay.lifecycle.presence import settle_time
+from forebay.providers.registry import providers
 from forebay.simulate.market_responses import MarketCall
 
 #: Seconds until a second listing shows that an instance has vanished, or until another process leads and lists.
@@ -12,8 +14,16 @@ _ROUNDING = 2
 
 
 def unseen_seconds(market, rented):
-    """Seconds for which a vanished instance may be billed after its end: until the second listing without it."""
-    without = [at for at in _shown(market) if at >= rented.line.ended]
+    """Seconds for which a vanished instance may be billed after its end: until the second listing without it.
+
+    Of one that no listing has shown yet, those without it count only after the settle time: listings may lag behind.
+    One that was reclaimed is listed as stopped until it vanishes, and listings do not tell when its bill had ended.
+    """
+    counted_from = rented.gone_at
+    if not any(rented.line.created < at < rented.line.ended for at in _shown(market)):
+        settles = settle_time(providers()[getattr(market, "provider", "simulated")].capabilities)
+        counted_from = max(counted_from, rented.line.created + settles)
+    without = [at for at in _shown(market) if at >= counted_from]
     if len(without) < 2:
         return _UNSEEN
     return max(

@@ -8,6 +8,7 @@ from forebay.simulate import market_faults as faults
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
+from tests.crash.findings import no_law_is_broken
 from tests.crash.market_scripts import reclaim, refuse, vanish
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
@@ -80,29 +81,22 @@ def worlds(draw, *, rented=True, remote=False):
 fewer = worlds_in_deep(700, everyday=12)
 
 
-def all_is_well(scenario, dead):
-    outcome = rents(scenario, dead)
-    for sent, moment in outcome.ledger.died:
-        note(f"died {moment} {sent}")
-    assert outcome.found == ()
-
-
 @pytest.mark.law
 @fewer
 @given(worlds(), deaths)
 def test_markets_may_fail_and_operators_die(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(rents(scenario, dead))
 
 
 @pytest.mark.law
 @fewer
 @given(worlds(rented=False, remote=True), deaths)
 def test_so_they_may_with_containers(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(rents(scenario, dead))
 
 
 @pytest.mark.law
 @fewer
 @given(worlds(remote=True), deaths)
 def test_machines_and_containers_may_come_from_one_market(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(rents(scenario, dead))

@@ -1,11 +1,12 @@
 """Worlds by chance: machines, pods, faults and deaths."""
 
 import pytest
-from hypothesis import given, note
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, breaks_off, fails_after_acting, lies, refuses, silent, slow
+from tests.crash.findings import no_law_is_broken
 from tests.crash.mortal import Late, Moment
 from tests.crash.people import Deed, Event
 from tests.crash.worlds import Scenario, Weather, Work, happens
@@ -114,53 +115,46 @@ def _lies(faults, name):
 many = worlds_in_deep(700)
 
 
-def all_is_well(scenario, dead):
-    outcome = happens(scenario, dead)
-    for sent, moment in outcome.ledger.died:
-        note(f"died {moment} {sent}")
-    assert outcome.found == ()
-
-
 @pytest.mark.law
 @many
 @given(worlds(), deaths)
 def test_operators_may_die_at_any_time(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(happens(scenario, dead))
 
 
 @pytest.mark.law
 @many
 @given(worlds(switches=switch_faults, starts=boots, weather=st.builds(Weather, power=power_weather), jobs=True), deaths)
 def test_machines_and_their_switches_may_fail(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(happens(scenario, dead))
 
 
 @pytest.mark.law
 @many
 @given(worlds(weather=st.builds(Weather, kube=kube_faults)), deaths)
 def test_the_api_server_may_be_hard_to_reach(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(happens(scenario, dead))
 
 
 @pytest.mark.law
 @many
 @given(worlds(starts=boots, weather=st.builds(Weather, kube=kube_faults), replicas=2, jobs=True), deaths)
 def test_there_may_be_two_replicas(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(happens(scenario, dead))
 
 
 @pytest.mark.law
 @many
 @given(worlds(jobs=True, people=True), deaths)
 def test_people_may_use_the_machines_too(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(happens(scenario, dead))
 
 
 @pytest.mark.law
 @many
 @given(worlds(weather=st.builds(Weather, kube=kube_faults), replicas=2, jobs=True, people=True), deaths)
 def test_people_may_do_so_while_the_api_server_is_hard_to_reach(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(happens(scenario, dead))
 
 
 @pytest.mark.law
@@ -176,4 +170,4 @@ def test_people_may_do_so_while_the_api_server_is_hard_to_reach(scenario, dead):
     deaths,
 )
 def test_all_of_it_may_come_together(scenario, dead):
-    all_is_well(scenario, dead)
+    no_law_is_broken(happens(scenario, dead))

@@ -154,6 +154,8 @@ def test_nothing_leaks_in_a_lab_that_runs_for_long():
     assert len(lives) > DAYS
     assert max(hours.by_hour.values()) <= _REQUESTS_PER_HOUR
     assert world.power.powered_on_twice() == ()
-    # Tasks and objects follow what there is, not how long it has been.
+    # Tasks and objects follow what there is, not how long it has been. Tables of bounded size (shapes of pods, of which
+    # the startup taint makes one a pod, and the embedded scheduler's rankings of them) and the simulated machines' list
+    # of calls are still filling: some 11 objects a pod. What leaked with each request would be thousands.
     assert late[0] <= early[0] + 10
-    assert late[1] <= early[1] * 1.1
+    assert late[1] - early[1] <= 15 * pods

@@ -17,13 +17,13 @@ A40, RTX = "NVIDIA A40", "NVIDIA GeForce RTX 4090"
 MANAGED = {"runpod.io/managed": "true"}
 
 
-def runpod(**options):
+def runpod(name="runpod", **options):
     """An account with an A40 for $0.39/h and an RTX 4090 for $0.44/h, in the community cloud for $0.31/h."""
     skus = (
         *gpu(A40, price="0.39", memory=48, counts=(1, 2), boot=10),
         *gpu(RTX, price="0.44", memory=24, counts=(1, 2, 3, 4), community="0.31", boot=10),
     )
-    return lambda _nodes: RunpodCloud(skus, name="runpod", key=KEY, **options)
+    return lambda _nodes: RunpodCloud(skus, name=name, key=KEY, **options)
 
 
 class Offload:
@@ -37,12 +37,13 @@ class Offload:
         data = {"key": base64.b64encode(KEY.encode()).decode()}
         self.store.create(SECRET_KIND, {"metadata": {"name": "runpod", "namespace": "kube-system"}, "data": data})
 
-    def pool(self, *, limits=None, provider="runpod", **spec):
-        """A class that lists RunPod, and a pool of it."""
-        entry = {"name": provider, "endpoint": "http://runpod", "credentialsRef": {"name": "runpod", "key": "key"}}
-        self._create("GPUNodeClass", {"name": "runpod"}, {"providers": [entry], **spec})
-        pool = {"nodeClassRef": {"name": "runpod"}, **({"limits": limits} if limits else {})}
-        self._create("GPUNodePool", {"name": "runpod", "namespace": "kube-system"}, pool)
+    def pool(self, *, name="runpod", limits=None, price=None, provider="runpod", **spec):
+        """A class that lists RunPod, and a pool of it. `name`: of both, and of the account. `price`: its highest."""
+        entry = {"name": provider, "endpoint": f"http://{name}", "credentialsRef": {"name": "runpod", "key": "key"}}
+        self._create("GPUNodeClass", {"name": name}, {"providers": [entry], **spec})
+        pool = {"nodeClassRef": {"name": name}, **({"limits": limits} if limits else {})}
+        pool |= {"maxHourlyPrice": price} if price else {}
+        self._create("GPUNodePool", {"name": name, "namespace": "kube-system"}, pool)
 
     def _create(self, kind, metadata, spec):
         self.store.create(self.store.kinds.named("forebay.dev/v1alpha1", kind), {"metadata": metadata, "spec": spec})

@@ -1,5 +1,6 @@
 """Usage that budgets count while pods come and go, and the status that shows it."""
 
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from forebay.embedded.api import kinds
 from forebay.net import clock
 from forebay.simulate.power import Powered
-from tests.engine.budget_world import hours, operator, passing, used, world
+from tests.engine.budget_world import LABELS, hours, operator, passing, used, world
 
 
 async def test_a_new_budget_has_all_conditions_and_figures():
@@ -144,6 +145,27 @@ async def test_a_budget_created_again_while_forebay_was_down_keeps_its_usage():
         async with operator(it, "b"):
             await passing(30)
             assert used(it.status()) == pytest.approx(hours(600), abs=0.0005)
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_budget_created_again_for_another_resource_begins_at_zero(away):
+    async with world() as it, AsyncExitStack() as stack:
+        await stack.enter_async_context(operator(it, "a"))
+        it.budget()
+        it.pod("ended", 1, runs="10m")
+        await passing(700)
+        it.delete_pod("ended")
+        await passing(10)
+        if away:
+            await stack.aclose()
+        it.store.delete(it.kind, "default", "team-a")
+        it.budget(gpuResourceName="cpu")
+        if away:
+            await stack.enter_async_context(operator(it, "b"))
+        await passing(30)
+        assert used(it.status()) == 0
+        await passing(60)
+        assert it.ledgers() == []
 
 
 async def test_a_budget_created_again_with_the_annotation_begins_at_zero_and_the_earlier_ledger_is_deleted():
@@ -437,6 +459,64 @@ async def test_a_pod_on_a_machine_that_is_proven_off_counts_no_longer():
             it.lab.power.power_on_by_hand("only")
             await passing(60)
             assert "node.kubernetes.io/out-of-service" not in _taints(it, "only")
+
+
+async def test_a_window_that_is_made_longer_holds_at_once_what_it_holds_after_a_restart():
+    async with world() as it:
+        it.budget(hours="100", window=1)
+        async with operator(it, "a"):
+            it.pod("ended", 2, runs="30m")
+            it.pod("running", 1)
+            await passing(3 * 3600)
+            it.delete_pod("ended")
+            await passing(60)
+            assert used(it.status()) == pytest.approx(1, abs=0.001)
+            it.change(it.kind, "team-a", lambda budget: budget["spec"]["quota"].update(windowHours=24), "default")
+            await passing(60)
+            expected = hours(1800, 2) + hours(it.running_for("running"))
+            assert used(it.status()) == pytest.approx(expected, abs=0.003)
+            assert it.status()["trackedPods"] == 2
+        async with operator(it, "b"):
+            await passing(60)
+            expected = hours(1800, 2) + hours(it.running_for("running"))
+            assert used(it.status()) == pytest.approx(expected, abs=0.003)
+
+
+async def test_pods_that_ended_before_the_budget_selected_them_count_nothing_after_a_restart_either():
+    async with world() as it:
+        it.budget(hours="100", labels={"team": "x"})
+        async with operator(it, "a"):
+            it.pod("train", 2, runs="30m")
+            await passing(2400)
+            it.change(
+                it.kind, "team-a", lambda budget: budget["spec"].update(selector={"matchLabels": LABELS}), "default"
+            )
+            await passing(60)
+            assert used(it.status()) == 0
+        async with operator(it, "b"):
+            await passing(60)
+            assert used(it.status()) == 0
+            assert it.status()["trackedPods"] == 0
+            it.pod("next", 2, runs="30m")
+            await passing(2400)
+            assert used(it.status()) == pytest.approx(hours(1800, 2), abs=0.001)
+
+
+async def test_a_pod_that_lost_its_machine_does_not_count_while_the_machine_boots_again():
+    async with world(Powered(name="only", gpus=8, boot=600), nodes=()) as it, operator(it, "a"):
+        it.budget(hours="1000", window=100)
+        it.pod("train", 8)
+        await passing(1200)
+        it.lab.power.lose_power("only")
+        await passing(1600)
+        assert it.state("only") == "Gone"
+        counted = used(it.status())
+        it.pod("next", 8)
+        await passing(600)
+        assert (it.state("only"), it.phase("train")) == ("Launched", "Running")
+        assert used(it.status()) == counted
+        await passing(900)
+        assert used(it.status()) - counted == pytest.approx(hours(it.running_for("next"), 8), abs=hours(30, 8))
 
 
 async def test_the_ledger_of_a_deleted_budget_is_deleted_after_a_month():

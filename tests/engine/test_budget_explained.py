@@ -1,9 +1,12 @@
 """`forebay explain` of a pod that a budget holds: which budget, its usage, and when it has room again."""
 
+import pytest
+
 from forebay.cli.cluster_reader import ClusterReader
 from forebay.cli.explain.command import explanation_of
 from forebay.embedded.api import kinds
 from forebay.kube.client import Client
+from forebay.kube.errors import Forbidden
 from forebay.net.in_process import InProcess
 from forebay.settings import Settings
 from forebay.simulate.power import Powered
@@ -13,6 +16,7 @@ from tests.net.faults import Answer, Faulty
 
 BOX = Powered(name="box-1", gpus=1, boot=60)
 GATE = [{"name": "forebay.dev/budget"}]
+REFUSED = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}'
 
 
 async def explained(it, kind, name, client=None):
@@ -31,7 +35,7 @@ async def test_a_pod_behind_the_gate_shows_the_budget_that_holds_it_and_until_wh
         await passing(30)
         explanation = await explained(it, "pod", "second")
         assert explanation.reason == "HeldByBudget"
-        assert "GPUWorkloadBudget team-a: 0.25 GPU-h of 0.2 GPU-h used in the last 60m." in explanation.answer
+        assert "GPUWorkloadBudget team-a: 0.25 GPU-h of 0.2 GPU-h used in the last 1h." in explanation.answer
         assert "GPUWorkloadBudget team-a has too little headroom for the pod" in explanation.next
         assert "not before" in explanation.next
         (event,) = it.told("second", "HeldByBudget")
@@ -77,12 +81,9 @@ async def test_without_access_to_ledgers_usage_is_as_last_reported():
         await passing(1000)
         it.pod("second", 1, schedulingGates=GATE)
         await passing(30)
-        refused = (
-            b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}'
-        )
 
         def without_ledgers(request):
-            return Answer(403, body=refused) if "configmaps" in request.url else None
+            return Answer(403, body=REFUSED) if "configmaps" in request.url else None
 
         client = Client(Faulty(InProcess(it.cluster.handler), without_ledgers), SERVER)
         explanation = await explained(it, "pod", "second", client)
@@ -99,3 +100,25 @@ async def test_a_paused_job_shows_the_budget_that_suspended_it():
         explanation = await explained(it, "job", "train")
         assert explanation.reason == "Paused"
         assert "GPUWorkloadBudget team-a suspended this Job at " in explanation.next
+
+
+@pytest.mark.parametrize("kind", ["pod", "job"])
+async def test_a_team_with_rights_in_its_namespace_alone_is_told_why_its_pod_waits(kind):
+    async with world(BOX, nodes=()) as it, operator(it):
+        it.job("train", gpus=8)
+        await passing(30)
+        (pod,) = [each["metadata"]["name"] for each in it.store.list(kinds.POD_KIND)]
+
+        def at_the_cluster_scope(request):
+            path = request.url.partition("?")[0]
+            return None if "/namespaces/default/" in path else Answer(403, body=REFUSED)
+
+        client = Client(Faulty(InProcess(it.cluster.handler), at_the_cluster_scope), SERVER)
+        explanation = await explained(it, kind, pod if kind == "pod" else "train", client)
+        with pytest.raises(Forbidden):
+            await explained(it, "node", "box-1", client)
+        await client.close()
+
+    assert explanation.reason == "NoOfferFits"
+    assert "request less, or allow larger machines" in explanation.next
+    assert explanation.hidden == ("GPUInstances", "nodes", "GPUNodePools")

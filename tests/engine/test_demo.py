@@ -25,6 +25,7 @@ from forebay.cli.explain import command as explain
 from forebay.cli.parser import UserError
 from forebay.embedded.server import EmbeddedCluster
 from forebay.kube.client import Client
+from forebay.model.quantities import Usd
 from forebay.model.spans import human
 from forebay.net import clock
 from forebay.net.in_process import InProcess
@@ -208,10 +209,18 @@ async def test_the_screen_fits_eighty_columns_without_colour_and_shows_all_parts
 
 
 def test_the_greeting_says_from_when_on_the_fifth_job_is_there():
-    greeting = intro_text("https://127.0.0.1:1", Path("k"), 1.0, SEED)
+    greeting = intro_text("https://127.0.0.1:1", Path("k"), 1.0, SEED, 120)
     seconds = sum(each.after for each in islice(arrivals(SEED), 5))
 
     assert f"why the fifth Job waits, from {human(timedelta(seconds=seconds))} on" in greeting
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_greeting_fits_on_the_terminal(columns):
+    greeting = intro_text("https://127.0.0.1:33075", Path("/tmp/demo/kubeconfig"), 60.0, SEED, columns)
+
+    assert max(map(len, greeting.splitlines())) <= columns
+    assert " forebay status" in greeting
 
 
 async def test_without_a_terminal_each_event_is_a_line(capsys):
@@ -263,7 +272,7 @@ async def test_the_team_with_a_budget_uses_it_up_and_its_other_pods_wait_with_th
     assert (found.complete, found.held) == (True, 2)
     assert 2400 < found.held_longest_s < 3600
     assert found.wait_longest_s < 1200
-    assert dict(summary_rows(found))["Budget"].startswith("2 more pods of interns ran when")
+    assert dict(summary_rows(found))["Budget"].startswith("2 pods of interns, not among these waits, ran when")
     told = [each.reason for each in made.recorder.events if each.kind == "GPUWorkloadBudget"]
     assert "QuotaExceeded" in told
 
@@ -293,6 +302,8 @@ def test_marked_jobs_run_in_containers_elsewhere_and_others_wait_for_the_machine
     (remote,) = found.clouds
     assert (remote.rented, remote.refused) == (4, 1), "three pods of one Job and one of another; one launch refused"
     assert remote.bill_exact == remote.on_record_exact
+    rows = dict(summary_rows(found)[1:])
+    assert rows["Cloud remote"].startswith("4 containers rented (0 reclaimed), 1 launch without capacity: $")
     assert {each.sku.instance_type for each in made.markets[0].instances.values()} == {"a40", "rtx4090"}
     assert [call.machine for call in made.world.calls if call.asked == "start"] == ["rack-2"]
 
@@ -321,3 +332,6 @@ def test_a_burst_goes_to_own_machines_first_and_then_to_clouds_by_price_and_is_b
     rows = dict(summary_rows(found)[1:])
     assert rows["Cloud beta"].startswith("1 machine rented (0 reclaimed), 0 launches without capacity: $")
     assert rows["Cloud beta"].endswith(", as Forebay counted")
+    total = Usd.from_exact(found.cost_exact) + Usd.from_exact(alpha.bill_exact) + Usd.from_exact(beta.bill_exact)
+    assert rows["Cost"] == f"{total} in all", "own machines and clouds together"
+    assert rows["Own machines"].startswith(str(Usd.from_exact(found.cost_exact)))

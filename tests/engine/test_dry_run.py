@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 import structlog
 
+from forebay.budgets.usage import microseconds
 from forebay.embedded.api import kinds
+from forebay.embedded.controllers import register_node
 from forebay.engine.shadow import ShadowOperator
 from forebay.kube.client import Client
 from forebay.net import clock
@@ -106,6 +108,28 @@ async def test_nothing_is_written_or_started_and_the_receipt_says_what_would_hav
             assert "Would have bought 2 machines for 2 pods" in today.sentence
 
 
+async def test_the_usage_of_budgets_is_counted_without_a_ledger_that_is_written():
+    async with clouds(market("alpha", CLOUD)) as cloud:
+        cloud.pool("alpha")
+        register_node(cloud.store, "n1", allocatable={"cpu": "8", "memory": "8Gi", "pods": 9, "nvidia.com/gpu": 1})
+        spec = {
+            "selector": {"matchLabels": {"team": "a"}},
+            "quota": {"gpuHours": "100", "windowHours": 24},
+            "enforcement": {"action": "Evict"},
+            "accounting": "Exact",
+        }
+        budgets = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
+        cloud.store.create(budgets, {"metadata": {"name": "team-a", "namespace": "default"}, "spec": spec})
+        cloud.world.pod("train", 1, runs="60s", metadata={"labels": {"team": "a"}})
+        with structlog.testing.capture_logs() as lines:
+            async with dry_run(cloud) as operator:
+                await asyncio.sleep(300)
+                (account,) = operator.budget_accounting.accounts
+                assert account.ledger.tracked(microseconds(clock.now()), 10**9) == 1
+        assert [line for line in lines if line["event"] == "ledger sync failed"] == []
+        assert not [each for each in cloud.store.list(kinds.CONFIG_MAP_KIND) if "ledger" in each["metadata"]["name"]]
+
+
 async def test_a_purchase_is_decided_once_and_ends_when_the_pod_would_have():
     async with clouds(market("alpha", CLOUD)) as cloud:
         cloud.pool("alpha")
@@ -177,6 +201,7 @@ async def test_the_dashboard_of_a_dry_run_says_so():
             page = await Dashboard(operator.observation, Redactor()).handle(Request(method="GET", url="http://d/"))
             text = (await page.read()).decode()
             assert "Dry run: nothing on this page was done" in text
+            assert "would be spent now" in text
             assert "Would have bought 1 machine for 1 pod" in text
 
 

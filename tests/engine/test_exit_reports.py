@@ -13,6 +13,7 @@ from forebay.model.sources import Delivery
 from forebay.net.clock import now
 from forebay.offload.exit_code import nonce_of, wrapped
 from forebay.offload.record_progress import ReportedExit
+from forebay.providers.base import InstanceGone
 from forebay.simulate.market_goods import EXIT_CODE, RUN_TIME
 from tests.contract.providers.runpod.harness import CONTAINER, RunpodHarness
 
@@ -97,6 +98,36 @@ async def test_a_stream_that_breaks_off_is_opened_again_and_nothing_counts_twice
         found = reports.reports["uid-1"]
         assert (found.restarts, found.last_exit_code, found.exit_code) == (1, 3, 7)
         assert "log not followed" in capsys.readouterr().out
+
+
+async def test_a_log_that_there_was_not_before_the_container_ran_is_opened_as_soon_as_it_runs():
+    class WithoutEarlyLogs:
+        def __init__(self, provider):
+            self.provider, self.runs, self.asked = provider, False, 0
+
+        async def logs(self, instance_id, **options):
+            self.asked += 1
+            if not self.runs:
+                raise InstanceGone("no log yet")
+            async for line in self.provider.logs(instance_id, **options):
+                yield line
+
+    async with followed("10h") as (harness, pod, _, _changes):
+        provider = WithoutEarlyLogs(harness.provider)
+        reports = ExitReports(lambda _: provider, now, lambda: None)
+        reports.follow([record(pod, InstanceState.LAUNCHED)])
+        await asyncio.sleep(600)
+        assert provider.asked < 20
+        assert reports.unreadable["uid-1"].error == "no log yet"
+        reports.follow([record(pod, InstanceState.LAUNCHED)])
+        provider.runs, before = True, provider.asked
+        reports.follow([record(pod)])
+        harness.world.exits(pod, 7)
+        await asyncio.sleep(1)
+        assert provider.asked == before + 1
+        assert reports.reports["uid-1"].exit_code == 7
+        assert reports.unreadable == {}
+        await reports.close()
 
 
 async def test_the_next_leader_finds_the_same():

@@ -39,6 +39,20 @@ async def test_a_job_of_many_pods_is_marked_a_few_times_and_keeps_the_container_
         assert marks[-1]["runpod.io/pod-id"] in latest
 
 
+async def test_a_job_is_not_changed_when_its_deadline_is_near():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="10h", activeDeadlineSeconds=9)
+            await asyncio.sleep(8)
+            assert len(far.runpod.instances) == 1
+            assert "runpod.io/pod-id" not in far.the_job("train")["metadata"]["annotations"]
+            await until(lambda: far.ended("train") == "Failed", 60)
+            assert "runpod.io/pod-id" not in far.the_job("train")["metadata"]["annotations"]
+            await until(lambda: far.is_idle, 600)
+
+
 async def test_a_new_job_is_not_changed_while_its_controller_writes_its_first_statuses():
     async with offload() as far:
         far.pool()

@@ -85,6 +85,25 @@ async def test_pods_go_to_another_provider_after_two_answers_were_lost_and_nothi
         assert cloud.ledger() == cloud.bill() > 0
 
 
+async def test_a_class_whose_machines_never_get_usable_is_not_paid_for_around_the_clock():
+    """Every offer fails in the same way; without a pause for all of them, one machine or another is always paid."""
+    broken = [
+        Sku(instance_type=f"kind-{number}", gpus=4, hourly_price=f"2.4{number}", boot=60, driver=10**7)
+        for number in range(8)
+    ]
+    async with clouds(market("alpha", *broken)) as cloud:
+        cloud.pool("alpha")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("train", 4)
+            await asyncio.sleep(6 * 3600)
+            # Six minutes each: three in a row, then pauses of 10, 20 and 40 minutes, then of an hour each.
+            assert len(cloud.markets["alpha"].instances) == 9
+            pod = cloud.store.get(POD_KIND, "default", "train")
+            (told,) = (each for each in pod["status"]["conditions"] if each["type"] == "forebay.dev/Capacity")
+            assert "is cooling down until" in told["message"]
+
+
 async def test_a_reclaimed_machine_is_replaced():
     spot = Sku(instance_type="a100.8x", gpus=8, hourly_price="6.10", spot=True, boot=60, driver=10)
     async with clouds(market("alpha", spot), market("beta", DEAR)) as cloud:

@@ -20,8 +20,9 @@ from forebay.simulate import market_faults
 from forebay.simulate.market_goods import RUN_TIME, Sku
 from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import Powered
+from tests.contract.providers.runpod.server import REGISTRIES
 from tests.engine.market_world import cloud_operator, market
-from tests.engine.offload_world import A40, KEY, MANAGED, RTX, offload
+from tests.engine.offload_world import A40, KEY, MANAGED, RTX, offload, runpod
 from tests.engine.test_markets import until
 from tests.net.faults import Answer, Faulty, LoseAnswer, Reset
 
@@ -145,6 +146,23 @@ async def test_the_pod_of_a_job_that_was_deleted_without_it_runs_to_its_end():
         assert far.the_job("train") is None
         assert far.phase("train") == "Succeeded"
     assert len(far.runpod.instances) == 1
+
+
+async def test_the_pod_of_a_job_that_was_deleted_without_it_before_a_container_ran_says_that_none_comes():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.runpod.script(MarketCall.LAUNCH, *[far.runpod.no_capacity()] * 2)
+            far.job("train")
+            await until(lambda: far.pods("train") and far.the_pod("train")["spec"].get("nodeName"))
+            far.delete_job("train", "Orphan")
+            await asyncio.sleep(600)
+            reason, sentence = far.capacity("train")
+            assert reason == "OffloadNotPossible"
+            assert "its Job is gone" in sentence
+            assert "Delete the pod" in sentence
+        assert far.runpod.instances == {}
 
 
 async def test_a_pod_that_is_deleted_by_force_leaves_no_container_and_its_job_gets_the_next():
@@ -399,25 +417,6 @@ async def test_without_a_provider_of_containers_there_is_no_virtual_node():
             assert far.store.find(NODE_KIND, None, VIRTUAL_NODE) is None
 
 
-async def test_a_budget_of_dollars_that_is_used_up_refuses_the_next_container():
-    async with offload() as far:
-        far.pool()
-        far.budget(usd="0.08")
-        async with cloud_operator(far.cloud):
-            await asyncio.sleep(10)
-            far.job("first", runs="10m")
-            await until(lambda: far.ended("first") == "Complete", 900)
-            await until(lambda: far.is_idle)
-            await asyncio.sleep(60)
-            assert far.consumed("consumedUsd") == pytest.approx(float(far.cloud.ledger()), abs=1e-6)
-            far.job("second", runs="10m")
-            await asyncio.sleep(120)
-            assert len(far.runpod.instances) == 1
-            reason, sentence = far.capacity("second")
-            assert reason == "HeldByBudget"
-            assert "left of" in sentence
-
-
 async def test_a_budget_that_is_exceeded_pauses_the_job_and_ends_its_container():
     async with offload() as far:
         far.pool()
@@ -480,6 +479,26 @@ async def test_pull_secrets_become_credentials_that_are_shared_and_go_with_the_l
         for kind in ("GPUInstance", "GPUNodeClass"):
             told = far.store.list(far.store.kinds.named("forebay.dev/v1alpha1", kind))
             assert b"planted-registry" not in msgspec.json.encode(told)
+
+
+async def test_the_credentials_of_one_account_do_not_wait_for_containers_of_another():
+    async with offload(runpod(name="second")) as far:
+        first, then = far.runpod, far.cloud.markets["second"]
+        far.pool(limits={"maxNodes": 1})
+        far.pool(name="second")
+        far.pull_secret("registry")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("short", runs="90s", pod=PRIVATE)
+            await until(lambda: far.phase("short") == "Running")
+            far.job("long", runs="10m", pod=PRIVATE)
+            await until(lambda: far.phase("long") == "Running")
+            assert (len(first.instances), len(then.instances)) == (1, 1)
+            await until(lambda: far.ended("short") == "Complete")
+            await until(lambda: not first.others[REGISTRIES], 200)
+            assert then.others[REGISTRIES]
+            await until(lambda: far.ended("long") == "Complete", 900)
+            await until(lambda: not then.others[REGISTRIES], 300)
 
 
 async def test_a_pull_secret_that_cannot_be_used_is_said_and_costs_nothing():
@@ -598,3 +617,35 @@ async def test_a_container_that_has_exited_is_not_billed_while_its_termination_f
             assert far.runpod.instances
             await until(lambda: far.is_idle, 900)
         assert 0 <= far.overcharge() <= 5, "as long as a listing takes to show it"
+
+
+async def test_nothing_else_is_scheduled_to_the_virtual_node_and_pods_of_daemonsets_are_told_so():
+    everywhere = {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "main", "image": "work:1"}]}
+
+    def pod(name, **fields):
+        far.world.pod(name, runs=None, **everywhere, **fields)
+
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await until(lambda: far.node() is not None)
+            await asyncio.sleep(10)
+            labels = {"app": "exporter"}
+            template = {"metadata": {"labels": labels}, "spec": everywhere}
+            spec = {"selector": {"matchLabels": labels}, "template": template}
+            daemonset = {"metadata": {"name": "exporter", "namespace": "default"}, "spec": spec}
+            made = far.store.create(far.store.kinds.named("apps/v1", "DaemonSet"), daemonset)
+            owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "exporter", "controller": True}
+            owner |= {"uid": made["metadata"]["uid"]}
+            for number, node in enumerate((VIRTUAL_NODE, "another")):
+                named = {"key": "metadata.name", "operator": "In", "values": [node]}
+                terms = {"nodeSelectorTerms": [{"matchFields": [named]}]}
+                affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+                pod(f"exporter-{number}", metadata={"ownerReferences": [owner]}, affinity=affinity)
+            pod("anywhere")
+            await asyncio.sleep(30)
+            nodes = {each["metadata"]["name"]: each["spec"].get("nodeName") for each in far.pods()}
+            assert nodes == {"exporter-0": VIRTUAL_NODE, "exporter-1": None, "anywhere": None}
+            told = far.store.find(POD_KIND, "default", "exporter-0")
+            assert (told["status"]["phase"], told["status"]["reason"]) == ("Pending", "NotSupported")
+            assert "runpod.io/managed" not in told["metadata"].get("labels", {})

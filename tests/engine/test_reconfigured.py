@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 
 from forebay.embedded.api import kinds
+from forebay.engine.metrics import OperatorCollector
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, refuses
 from tests.engine.power_world import lab, operator
@@ -56,6 +57,27 @@ async def test_a_machine_that_works_and_is_no_longer_configured_is_left_as_it_is
             await asyncio.sleep(300)
             assert world.state("first") == "Gone"
             assert world.power.on == frozenset()
+
+
+async def test_a_machine_that_has_to_go_and_that_nobody_can_switch_off_counts_as_failing_to():
+    async with lab(FIRST, SECOND) as world:
+        async with operator(world):
+            world.pod("train", 1, runs="300s")
+            await asyncio.sleep(90)
+        async with operator(world, machines=only_second(world)) as unable:
+            await asyncio.sleep(60)
+            assert failing(unable) == 0, "it may stay"
+            world.give_back("first")
+            await asyncio.sleep(60)
+            assert failing(unable) == 1
+            assert world.state("first") == "Ready"
+
+
+def failing(replica):
+    """What the alert looks at."""
+    collector = OperatorCollector(lambda: replica.views, lambda: True, replica.counts)
+    (metric,) = [each for each in collector.collect() if each.name == "forebay_terminations_failing"]
+    return sum(sample.value for sample in metric.samples)
 
 
 async def test_pods_do_not_wait_for_a_machine_that_was_taken_away_before_it_was_asked_for():

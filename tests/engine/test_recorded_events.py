@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+from structlog.testing import capture_logs
+
 from forebay.api.parts import Condition, Truth
 from forebay.embedded.api.kinds import EVENT_KIND
 from forebay.embedded.controllers.nodes import register_node
@@ -79,6 +81,30 @@ async def test_an_owner_is_told_each_reason_with_how_many_pods_wait_and_an_unrea
         assert sorted(await it.told()) == [("odd", "Warning"), ("sweep", "Warning"), ("sweep", "Warning")]
         notes = {each.get("note") or each["message"] for each in it.store.list(EVENT_KIND)}
         assert "9 pods of this Job wait for capacity. s." in notes
+
+
+async def test_what_is_told_of_a_waiting_pod_and_of_many_pods_of_one_owner_is_in_the_log_once():
+    with capture_logs() as logged:
+        async with recorded() as it:
+            alone = PodEvent(pod=pod(), reason=Reason.HELD_BY_BUDGET, sentence="Held.", warning=False)
+            of_job = OwnerEvent(
+                namespace="team",
+                owner=Owner("Job", "sweep", "u"),
+                pods=9,
+                reason=Reason.NO_OFFER_FITS,
+                sentence="None fits.",
+                warning=True,
+            )
+            for _ in range(2):
+                it.events.pod_event(alone)
+                it.events.owner_event(of_job)
+
+    found = [each for each in logged if each["event"] in {"pod event", "owner event"}]
+    assert [(each["event"], each["log_level"], each["reason"], each["message"]) for each in found] == [
+        ("pod event", "info", "HeldByBudget", "Held."),
+        ("owner event", "warning", "NoOfferFits", "9 pods of this Job wait for capacity. None fits."),
+    ]
+    assert (found[0]["pod"], found[1]["owner"]) == ("default/train", "Job team/sweep")
 
 
 async def test_a_transition_is_told_on_the_machine_its_node_and_the_pods_that_still_wait_for_it():

@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from forebay.net.transport import Headers, Response
+from forebay.simulate.market import by_host
 from tests.engine.market_world import cloud_operator
 from tests.engine.offload_world import A40, RTX, offload
 from tests.engine.test_markets import until
@@ -190,3 +192,48 @@ async def test_a_gpu_type_that_cannot_be_read_hides_none_of_the_others():
             assert [each["gpu"]["id"] for each in far.runpod.orders.values()] == [RTX]
             assert far.runpod.violations
             far.runpod.violations.clear()
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+async def test_a_log_that_cannot_be_read_is_told_because_the_end_of_the_command_shows_nowhere_else(status):
+    async with offload() as far:
+        far.pool()
+        answer, refuses = far.runpod.answer, True
+
+        async def answered(request):
+            if "/logs" not in request.url or not refuses:
+                return await answer(request)
+            fault = far.runpod.refusal(status, "no logs for you")
+            return Response(fault.status, Headers(fault.headers), fault.body)
+
+        far.cloud.answer = by_host({"runpod": answered})
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="60s")
+            await until(lambda: far.phase("train") == "Running")
+            await asyncio.sleep(120)
+            assert far.world.events("LogUnreadable") == []
+            await asyncio.sleep(300)
+            (told,) = far.world.told(far.the_pod("train")["metadata"]["name"], "LogUnreadable")
+            assert "the pod counts as running and its container is billed" in told
+            refuses = False
+            await until(lambda: far.ended("train") == "Complete", 200)
+            await until(lambda: far.is_idle)
+
+
+@pytest.mark.parametrize(("container", "phase"), [(PLAIN, "Succeeded"), (WORK, "Failed")])
+async def test_a_container_that_runpod_starts_again_has_ended_and_is_not_billed_for_ever(container, phase):
+    endless = {**container, "env": []}
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", pod={"containers": [endless]})
+            await until(lambda: far.phase("train") == "Running")
+            await asyncio.sleep(300)
+            assert far.phase("train") == "Running"
+            (pod,) = far.runpod.instances
+            far.runpod.restart_pod(pod)
+            await until(lambda: far.phase("train") == phase, 120)
+            await until(lambda: far.is_idle)
+        assert settled(far)

@@ -92,6 +92,20 @@ async def test_a_log_is_shown_from_the_provider_and_from_memory_when_its_contain
             assert (status, "deleted the log together with its container" in said) == (404, True)
 
 
+async def test_of_several_pods_each_has_the_log_of_its_own_container(tmp_path):
+    async with offload() as far:
+        far.pool()
+        async with served(far, tmp_path) as port:
+            for name in ("one", "two"):
+                _, container = await running(far, name, runs="90s")
+                far.runpod.write(container, f"of {name}")
+            await asyncio.sleep(0.1)
+            for name in ("one", "two"):
+                assert await port.of(far.the_pod(name), tail=1) == f"of {name}\n"
+                where = port.logs.unsupported("kubectl exec", "default", far.the_pod(name)["metadata"]["name"])
+                assert f"container {far.the_pod(name)['metadata']['annotations']['runpod.io/pod-id']} at" in where
+
+
 async def test_followed_lines_come_as_they_are_written_and_end_with_the_command(tmp_path):
     async with offload() as far:
         far.pool()

@@ -24,7 +24,7 @@ from forebay.model.reasons import Reason
 from forebay.model.sources import Capabilities, Delivery, Source, SourceKey
 from forebay.net.clock import now
 from forebay.net.in_process import InProcess
-from forebay.offload.binding import binding
+from forebay.offload.binding import binding, plain_binding
 from forebay.offload.record_progress import ReportedExit
 from tests.net.faults import Answer, Faulty, When
 
@@ -63,13 +63,13 @@ class Remote:
     def pods(self):
         return self.store.list(POD_KIND)
 
-    async def bound(self):
+    async def bound(self, body=binding):
         """The one pod that is not bound yet, bound."""
         await asyncio.sleep(1)
         (pod,) = [each for each in self.pods() if not each["spec"].get("nodeName")]
         meta = pod["metadata"]
-        body = binding("default", meta["name"], meta["uid"])
-        await self.client.post_subresource(PODS, meta["name"], "default", "binding", body)
+        written = body("default", meta["name"], meta["uid"])
+        await self.client.post_subresource(PODS, meta["name"], "default", "binding", written)
         return meta["name"], meta["uid"]
 
     def container(self, pod, *steps, **status):
@@ -100,6 +100,10 @@ class Remote:
     def pod(self, name):
         return self.store.find(POD_KIND, "default", name)
 
+    def waiting(self, name):
+        """What the container of the pod waits for."""
+        return self.pod(name)["status"]["containerStatuses"][0]["state"]["waiting"]
+
 
 @asynccontextmanager
 async def remote_cluster():
@@ -122,8 +126,7 @@ async def test_a_pod_waits_runs_and_completes_its_job():
         pod = await world.bound()
         world.container(pod, (S.LAUNCHED, Reason.LAUNCH_ACCEPTED))
         await world.sync()
-        waiting = world.pod(pod[0])["status"]["containerStatuses"][0]["state"]["waiting"]
-        assert waiting["reason"] == "ContainerCreating"
+        assert world.waiting(pod[0])["reason"] == "ContainerCreating"
         world.container(pod, RUNNING)
         await world.sync()
         assert world.pod(pod[0])["status"]["phase"] == "Running"
@@ -216,13 +219,26 @@ async def test_a_command_that_ended_before_its_pod_was_deleted_keeps_its_exit_co
 async def test_a_pod_of_nobody_waits_with_a_reason_and_is_written_once():
     async with remote_cluster() as world:
         world.job()
-        pod = await world.bound()
+        pod = await world.bound(plain_binding)
         await world.sync()
         assert world.pod(pod[0])["status"]["reason"] == "NotSupported"
         written = len(world.writes)
         await world.sync()
         await world.sync()
         assert len(world.writes) == written
+
+
+async def test_a_pod_that_waits_for_longer_than_its_records_are_kept_goes_on_waiting():
+    async with remote_cluster() as world:
+        world.job()
+        pod = await world.bound()
+        world.container(pod, (S.GONE, Reason.NO_CAPACITY))
+        await world.sync()
+        world.records.clear()
+        await world.sync()
+        status = world.pod(pod[0])["status"]
+        assert (status["phase"], status.get("reason")) == ("Pending", None)
+        assert world.waiting(pod[0]) == {"reason": "ContainerCreating", "message": "Waiting for a remote container."}
 
 
 async def test_an_outage_is_made_up_for_in_the_next_round():
@@ -260,7 +276,7 @@ async def test_a_replica_that_lost_its_lease_writes_no_statuses_and_the_leader_d
             )
             running = asyncio.ensure_future(work.run())
             world.job()
-            name, _ = await world.bound()
+            name, _ = await world.bound(plain_binding)
             work.look([source], (), ())
             await asyncio.sleep(60)
             assert world.writes == []

@@ -5,10 +5,11 @@ import asyncio
 from forebay.embedded.api import kinds
 from forebay.simulate.market_goods import Sku
 from tests.engine.market_world import cloud_operator, clouds, market
-from tests.engine.serving_pool import SKU, change_labels, drained, replacing, served, serving
+from tests.engine.serving_pool import SKU, change_labels, drained, replacing, replicas, served, serving
 from tests.engine.test_markets import until
 from tests.engine.test_startup_taint import startup_taints
 from tests.engine.test_static_capacity import change, ready
+from tests.engine.test_underutilized import replica_set, running
 
 
 async def watch(cloud, seconds):
@@ -45,6 +46,22 @@ async def test_a_drifted_node_is_drained_when_its_replacement_is_ready():
         assert len(cloud.running) == 1
 
 
+async def test_nothing_is_ordered_for_pods_that_move_to_the_replacement_while_those_before_them_end_slowly():
+    async with clouds(market("alpha", SKU)) as cloud:
+        cloud.pool("alpha")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            replicas(cloud, 2, 2, **{"embedded.forebay.dev/stop-delay": "25s"})
+            await until(lambda: serving(cloud))
+            (old,) = serving(cloud)
+            change_labels(cloud, tier="new")
+            await until(lambda: serving(cloud) and old not in serving(cloud))
+            await until(lambda: cloud.world.state(old) == "Gone")
+            (new,) = serving(cloud)
+            ordered = {each["metadata"]["name"] for each in cloud.records.values()}
+            assert ordered == {old, new}
+
+
 async def test_an_expired_node_is_replaced_first():
     async with served(disruption={"consolidateAfter": "30s", "expireAfter": "1h"}) as (cloud, old):
         await until(lambda: len(cloud.running) == 2, 3700)
@@ -74,6 +91,26 @@ async def test_a_drifted_node_without_a_possible_replacement_keeps_its_pods_and_
         assert "Its pods run on, because nothing can take its place" in message
         cloud.markets["alpha"].restock("l40s.4x", 1)
         await until(lambda: serving(cloud) and old not in serving(cloud))
+
+
+async def test_a_node_that_nothing_can_replace_does_not_keep_the_others_from_being_replaced():
+    """The budget allows one at a time, and the one whose machine is out of stock is the oldest."""
+    small = Sku(instance_type="l40s.1x", gpus=1, gpu_type="L40S", hourly_price="0.70", boot=60, driver=10)
+    async with clouds(market("alpha", SKU, small)) as cloud, cloud_operator(cloud):
+        cloud.pool("alpha", disruption={"consolidateAfter": "30s", "budgets": [{"nodes": 1}]})
+        replica_set(cloud, "large", gpus=4)
+        await until(lambda: running(cloud, "large"))
+        replica_set(cloud, "little", gpus=1)
+        await until(lambda: running(cloud, "little"))
+        (large,), (little,) = running(cloud, "large"), running(cloud, "little")
+        cloud.markets["alpha"].restock("l40s.4x", 0)
+        await asyncio.sleep(120)
+        change_labels(cloud, tier="new")
+        await until(lambda: running(cloud, "little") not in ([], [little]), 400)
+        assert running(cloud, "large") == [large]
+        assert replacing(cloud, large)[:2] == ("False", "ReplacementUnavailable")
+        cloud.markets["alpha"].restock("l40s.4x", 1)
+        await until(lambda: running(cloud, "large") not in ([], [large]), 400)
 
 
 async def test_a_template_that_is_changed_back_needs_no_replacement():

@@ -169,3 +169,17 @@ async def test_min_nodes_of_a_pool_of_owned_machines_keeps_so_many_powered_on():
             world.change(pool, "gpus", lambda each: each["spec"].update(minNodes=0), "kube-system")
             await until(lambda: not world.power.on)
             await until(lambda: set(world.states().values()) == {"Gone"})
+
+
+async def test_a_static_node_that_expires_where_limits_leave_no_room_for_two_is_followed_by_one_that_joins_at_once():
+    """The Node of the machine that is gone is still there, and even Ready for a while: its name is not used again."""
+    async with clouds(market("alpha", SMALL)) as cloud:
+        cloud.pool("alpha")
+        change(cloud, minNodes=1, limits={"maxNodes": 1}, disruption={"consolidateAfter": "30s", "expireAfter": "1h"})
+        async with cloud_operator(cloud):
+            await until(lambda: ready(cloud))
+            (first,) = ready(cloud)
+            await until(lambda: cloud.world.state(first) == "Gone", 3700)
+            await until(lambda: ready(cloud), 90)
+            assert ready(cloud) != [first]
+            assert len(cloud.markets["alpha"].instances) == 2

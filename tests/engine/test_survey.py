@@ -2,17 +2,21 @@
 
 import asyncio
 
+import pytest
+
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.meta import ObjectMeta
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig
 from forebay.engine.survey import fetch_offers, survey
 from forebay.kube.client import Client
+from forebay.kube.errors import NotListed
 from forebay.kube.own_kinds import GPU_NODE_CLASSES
 from forebay.model.sources import Capabilities, Delivery, SourceKey
 from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
+from forebay.net.transport import Response
 from forebay.providers.base import BadCredentials
 from forebay.providers.plugin import ProviderContext
 from forebay.reconcile.snapshot import OperatorRules
@@ -24,8 +28,8 @@ SMALL = Powered(name="small", gpus=1, boot=60)
 LARGE = Powered(name="large", gpus=4, boot=60)
 
 
-async def seen(world):
-    client = Client(InProcess(world.cluster.handler), SERVER)
+async def seen(world, handler=None):
+    client = Client(InProcess(handler or world.cluster.handler), SERVER)
     context = ProviderContext(
         make_transport=lambda _: InProcess(world.power.answer),
         secrets=ClusterSecrets(client),
@@ -76,6 +80,32 @@ async def test_what_is_on_its_way_is_not_bought_again():
         assert world.asked("start") == ["small"]
         assert view.plan.purchases == ()
         assert [str(each.reason) for each in view.reservations.placed.values()] == ["CapacityLaunching"]
+
+
+@pytest.mark.parametrize("kind", ["nodes", "poddisruptionbudgets", "gpuinstances"])
+async def test_nothing_is_planned_from_a_cluster_of_which_a_part_may_not_be_listed(kind):
+    async with lab(SMALL) as world:
+        world.pod("one", 1)
+
+        async def forbidding(request):
+            if request.url.partition("?")[0].endswith(f"/{kind}"):
+                return Response(403, body=b'{"kind": "Status", "code": 403, "reason": "Forbidden", "message": "No."}')
+            return await world.cluster.handler(request)
+
+        with pytest.raises(NotListed, match=kind):
+            await seen(world, forbidding)
+
+
+async def test_signing_requests_need_not_be_listed_because_no_plan_depends_on_them():
+    async with lab(SMALL) as world:
+        world.pod("one", 1)
+
+        async def forbidding(request):
+            if request.url.partition("?")[0].endswith("/certificatesigningrequests"):
+                return Response(403, body=b'{"kind": "Status", "code": 403, "reason": "Forbidden", "message": "No."}')
+            return await world.cluster.handler(request)
+
+        assert [each.name for each in (await seen(world, forbidding)).pending] == ["one"]
 
 
 async def test_a_provider_that_this_release_lacks_is_said_to_be_unusable():

@@ -296,3 +296,37 @@ async def test_a_machine_paid_by_the_hour_is_not_emptied_before_its_time_ends():
 def names_on(cloud, node):
     pods = cloud.store.list(kinds.POD_KIND)
     return [each["metadata"]["name"] for each in pods if each["spec"].get("nodeName") == node]
+
+
+async def test_pods_do_not_move_off_nodes_that_the_pool_keeps_whatever_pods_there_are():
+    """minNodes would launch another machine for each that goes, and its pods would move on to that, without an end."""
+    async with clouds(market("alpha", BIG)) as cloud:
+        cloud.pool("alpha", disruption=DISRUPTION)
+        pools = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        async with cloud_operator(cloud):
+            first, second = await two_nodes(cloud)
+            cloud.world.change(pools, "alpha", lambda each: each["spec"].update(minNodes=2), "kube-system")
+            scale(cloud, "fills", 0)
+            await asyncio.sleep(3600)
+            assert len(cloud.markets["alpha"].instances) == 2
+            assert (running(cloud, "stays"), running(cloud, "moves")) == ([first], [second])
+            cloud.world.change(pools, "alpha", lambda each: each["spec"].update(minNodes=1), "kube-system")
+            await until(lambda: running(cloud, "moves") == [first], 300)
+            await until(lambda: len(cloud.running) == 1, 120)
+
+
+async def test_the_last_node_of_min_nodes_is_replaced_by_a_cheaper_one():
+    async with clouds(market("alpha", BIG, SMALL)) as cloud:
+        cloud.pool("alpha", disruption=DISRUPTION)
+        pools = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            replica_set(cloud, "serve", replicas=4)
+            await until(lambda: len(running(cloud, "serve")) == 4)
+            (old,) = set(running(cloud, "serve"))
+            cloud.world.change(pools, "alpha", lambda each: each["spec"].update(minNodes=1), "kube-system")
+            scale(cloud, "serve", 1)
+            await until(lambda: running(cloud, "serve") and running(cloud, "serve") != [old], 600)
+            await until(lambda: len(cloud.running) == 1, 120)
+            await asyncio.sleep(1800)
+            assert len(cloud.markets["alpha"].instances) == 2, "once, and no more"

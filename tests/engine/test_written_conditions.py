@@ -3,6 +3,10 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
 from forebay.api.names import CAPACITY_CONDITION
 from forebay.embedded.api.kinds import POD_KIND
 from forebay.embedded.controllers.nodes import register_node
@@ -88,7 +92,8 @@ async def test_a_pod_that_is_bound_is_told_so_and_not_that_it_waits():
     async with written() as it:
         register_node(it.watched.store, "n1", allocatable={"pods": 10}, labels={}, taints=[])
         (bound,) = await it.pods("a", nodeName="n1")
-        it.report([bound])
+        # As the tick saw it.
+        it.report([replace(bound, node=None)])
         await asyncio.sleep(2)
         assert it.told() == {}
         (waits,) = await it.pods("w")
@@ -132,6 +137,21 @@ async def test_an_outage_is_waited_out_and_a_refusal_is_not_repeated_for_a_while
         it.report(pods)
         await asyncio.sleep(5)
         assert set(it.told()) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("status", "event"), [(403, "capacity condition refused"), (503, "capacity condition not written")]
+)
+async def test_a_condition_that_could_not_be_written_is_in_the_log_with_its_pod_and_why(status, event):
+    with capture_logs() as logged:
+        async with written() as it:
+            it.watched.refuse(lambda request: request.method == "PATCH", status)
+            it.report(await it.pods("a"))
+            await asyncio.sleep(3)
+    told = [each for each in logged if each["event"] == event]
+    assert told
+    assert {(each["pod"], each["log_level"]) for each in told} == {("default/a", "warning")}
+    assert all(str(status) in each["error"] for each in told)
 
 
 async def test_a_refusal_is_forgotten_when_no_condition_of_the_pod_is_wanted_any_more():

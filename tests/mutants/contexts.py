@@ -25,6 +25,7 @@ _RUN = bytearray()
 _BLOCKS: list[tuple[str, BlockName]] = []
 _RUN_BY_TEST: dict[str, frozenset[tuple[str, BlockName]]] = {}
 _TIMES: dict[str, float] = {}
+_FAILED: list[str] = []
 _get_code = importlib.machinery.SourceFileLoader.get_code
 
 
@@ -54,10 +55,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" and report.passed:
         _TIMES[report.nodeid] = report.duration
+    if report.failed:
+        _TIMES.pop(report.nodeid, None)
+        _FAILED.append(report.nodeid)
 
 
 def pytest_sessionfinish() -> None:
-    Path(os.environ["MUTANTS_MEASURED"]).write_bytes(pickle.dumps((_RUN_BY_TEST, _TIMES)))
+    Path(os.environ["MUTANTS_MEASURED"]).write_bytes(pickle.dumps((_RUN_BY_TEST, _TIMES, _FAILED)))
 
 
 setattr(builtins, _MARKS, _RUN)

@@ -58,6 +58,17 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `key in asked`",
     ): "saves work: other gangs are counted and not returned",
     ("forebay/kube/pods.py", "4096 -> 4097"): "entries of a cache",
+    ("forebay/model/spans.py", "seconds < 0 -> seconds <= 0"): "both lines print nothing as 0s",
+    (
+        "forebay/demand/free_capacity.py",
+        "0 -> 1",
+        "resource_version=node.resource_version if node is not None else 0,",
+    ): "for the type checker: nobody asks which version a node has that is not there",
+    (
+        "forebay/planning/pool_policies.py",
+        "0 -> 1",
+        "resource_version=0,",
+    ): "for the type checker: nobody asks which version a node has that is not there",
     (
         "forebay/lifecycle/orphans.py",
         "10 -> 11",
@@ -205,4 +216,21 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `''`",
         'return snapshot.pods_by_node.get(record.node_name or "", ())',
     ): "for the type checker: no pods are kept for a node without a name",
+    (
+        "forebay/reconcile/due_steps.py",
+        "without `not (snapshot.calls_in_flight or snapshot.unreadable_records)`",
+    ): "saves no look: a GPUInstance with a call under way, or that cannot be read, has not settled",
+    (
+        "forebay/engine/sources/configuration.py",
+        "0 -> 1",
+        "identity = msgspec.structs.replace(entry, priority=0, enabled=True)",
+    ): "compared with other digests of the same priority only: any number does",
+    (
+        "forebay/engine/ledger/budget_accounting.py",
+        "name is not None and status is not None -> name is not None or status is not None",
+    ): "for the type checker: what is Gone has a status, and no pod is on a node without a name",
+    (
+        "forebay/budgets/ledger/profile.py",
+        "without `held + rate * window < amount`",
+    ): "saves work: what a whole window cannot reach is not reached at any change within it",
 }

@@ -8,6 +8,7 @@ decoding ignores.
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar
 
@@ -71,10 +72,12 @@ def all_faults(document: dict[str, Any]) -> list[SchemaFault]:
     return list(schema_faults(document, _kind_of(msgspec.convert(document, _Header)).type))
 
 
-def unknown_fields(document: dict[str, Any]) -> list[str]:
-    """Paths in a manifest of one of Forebay's kinds that are not fields of the kind."""
+def unknown_fields(document: dict[str, Any]) -> dict[str, str]:
+    """Paths in a manifest of one of Forebay's kinds that are not fields of the kind, each with the field there that is
+    written almost like it; empty where none is.
+    """
     kind = _kind_of(msgspec.convert(document, _Header))
-    return list(_unknown(document, _schema(kind.kind), ""))
+    return dict(_unknown(document, _schema(kind.kind), ""))
 
 
 @cache
@@ -82,7 +85,7 @@ def _schema(name: str) -> Schema:
     return next(object_schema(kind.type) for kind in KINDS if kind.kind == name)
 
 
-def _unknown(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _unknown(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     if schema.get("x-kubernetes-preserve-unknown-fields") or path == "metadata":
         return
     if isinstance(value, dict):
@@ -91,7 +94,8 @@ def _unknown(value: Any, schema: Schema, path: str) -> Iterator[str]:
             inner = known.get(name, schema.get("additionalProperties"))
             where = f"{path}.{name}" if path else name
             if inner is None:
-                yield where
+                near = get_close_matches(name, known.keys() - value.keys(), 1)
+                yield where, near[0] if near else ""
             else:
                 yield from _unknown(below, inner, where)
     elif isinstance(value, list):

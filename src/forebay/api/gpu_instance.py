@@ -190,8 +190,8 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """Consecutive failures of this machine or offer. Its cooldown grows with them."""
     failure_scope: FailureScope | None = None
     """What the last failure speaks against, and so what cools down. Order: the offer, for this pod only. Offer. Zone:
-    every offer of the class and provider in that zone. Source: every offer of the class and provider. Absent means
-    Offer."""
+    every offer of the class and provider in that zone. Pool: every offer of the class and provider, for its pool
+    or NodeProvisioner. Source: every offer of the class and provider. Absent means Offer."""
     failure_revision: Annotated[dict[str, Annotated[str, Meta(max_length=64)]], Meta(max_length=64)] = field(
         default_factory=dict
     )
@@ -207,6 +207,9 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """When the provider last accepted a termination call. Only listings made after that can prove that it is gone."""
     instance_id: _LongId | None = field(name="instanceID", default=None)
     """Id at the provider, as soon as it is known."""
+    account: _LongId | None = None
+    """The account that it is in: its id, or a fingerprint of the credentials where the provider does not tell that.
+    Only listings of this account can prove that it is gone. Never a secret."""
     provider_id: _LongId | None = field(name="providerID", default=None)
     """The spec.providerID of its node."""
     node_name: ObjectName | None = None

@@ -75,9 +75,9 @@ class InstanceRequirements(Part, frozen=True, kw_only=True):
     spot_allowed: bool = False
     """Whether spot capacity may be used, which the provider can reclaim at any time."""
     min_vcpu: PositiveCount | None = field(name="minVCPU", default=None)
-    """Minimum number of virtual CPUs."""
+    """Minimum number of virtual CPUs, where it is known: RunPod does not tell that of containers."""
     min_memory_gib: PositiveCount | None = field(name="minMemoryGiB", default=None)
-    """Minimum memory in GiB."""
+    """Minimum memory in GiB, where it is known: RunPod does not tell that of containers."""
     min_gpu_memory_gib: PositiveCount | None = field(name="minGPUMemoryGiB", default=None)
     """Minimum memory of each GPU in GiB."""
 
@@ -188,16 +188,18 @@ class GPUNodeClassStatus(Observed, frozen=True, kw_only=True):
     offers: Count | None = None
     """Offers seen that this class allows, of all providers."""
     providers: Annotated[dict[str, ProviderStatus], Meta(max_length=16)] = field(default_factory=dict)
-    """What is known of each provider, by its name."""
+    """Known from tgp-operator, and not written by Forebay: conditions such as RunpodReady tell of each provider, and
+    `forebay providers check` as well."""
     available_gpus: Annotated[
         dict[str, Annotated[tuple[GPUAvailability, ...], Meta(max_length=128), keyed_by("gpuType")]],
         Meta(max_length=16),
     ] = field(name="availableGPUs", default_factory=dict)
-    """GPU models that each provider offers, by its name."""
+    """Known from tgp-operator, and not written by Forebay: `forebay offers` has what each provider offers now."""
     last_inventory_update: datetime | None = None
-    """When offers were last read."""
+    """Known from tgp-operator, and not written by Forebay: the condition of a provider says what keeps it from being
+    read."""
     next_inventory_update: datetime | None = None
-    """When offers will be read again."""
+    """Known from tgp-operator, and not written by Forebay, which reads offers every minute."""
 
 
 class GPUNodeClass(Object, kw_only=True, frozen=True):

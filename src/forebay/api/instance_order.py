@@ -9,6 +9,7 @@ from forebay.api.rules import ATOMIC_LIST
 from forebay.api.values import (
     Count,
     Duration,
+    Figure,
     LabelValue,
     ObjectName,
     PositiveCount,
@@ -103,5 +104,8 @@ class ContainerRecord(Part, frozen=True, kw_only=True):
     """Secrets of the pod's namespace from which such credentials are made."""
     template: ShortText | None = None
     """Id, at the provider, of a template with settings that the pod does not state."""
+    max_hourly_price: Figure | None = None
+    """Most that its Job and its pool allowed when it was ordered, per hour in US dollars. Where the provider bills more
+    for it, it is terminated. Absent: no limit."""
     node_name: ObjectName | None = None
     """Virtual node that its pod is bound to. While the pod is bound to another node, the container is not wanted."""

@@ -25,7 +25,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 install -d -m 700 {HOME}
 exec > >(tee -a {LOG}) 2>&1
-trap 'echo "forebay: join failed in line $LINENO; it is tried again at the next boot"' ERR
+trap 'echo "forebay: join failed in line $LINENO: the lines above say why"' ERR
 
 say() {{
   echo "forebay: $*"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.budgets.budget_accounts import AccountLabel, BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.ledger.ledger import EXACT_PERIOD, Ledger
-from forebay.budgets.usage import Run, run_of, seconds, thousandths
+from forebay.budgets.usage import MICROSECONDS, Run, from_microseconds, run_of, seconds, thousandths
 from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 from forebay.model.workloads import Pod
 
@@ -155,6 +155,9 @@ class Accounts(BudgetAccounts[Account]):
         in the budget's namespace now.
         """
         account = self._open(budget, at, ledger, money)
+        since = seconds(at) - budget.spec.quota.window_hours * 3600
+        account.ledger.recount(since)
+        account.money.recount(since)
         for pod in pods:
             self.see(pod, at)
         return account
@@ -241,6 +244,11 @@ class Accounts(BudgetAccounts[Account]):
         if off is None or run is None or run.end is not None:
             return run
         return Run(run.start, max(run.start, off))
+
+    @property
+    def off(self) -> Mapping[str, datetime]:
+        """Nodes whose machine is proven off, and since when, as they were last told."""
+        return {node: from_microseconds(since * MICROSECONDS) for node, since in self._off.items()}
 
     def machines_off(self, off: Mapping[str, datetime], pods_on: Callable[[str], Iterable[Pod]], at: datetime) -> None:
         """Update which nodes' machines are proven off, and since when: nobody reports the end of pods there.

@@ -25,7 +25,7 @@ from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, Budge
 from forebay.budgets.usage import described, thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.spans import human
+from forebay.model.spans import hours, human
 from forebay.model.workloads import Pod
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -95,6 +95,18 @@ class Admission:
             self._reserve_gpu_hours(budget, pod)
         return None
 
+    def admit_again(self, pod: Pod) -> Held | None:
+        """None if a pod may go on that was admitted before and has usage reserved for it; else what holds it.
+
+        Only a budget that is used up does: nothing of what is launched for the pod now would last.
+        """
+        refusals = [
+            found
+            for budget in self._holding(pod)
+            if self._standings[budget.account.key].exceeded and (found := self._refusal(budget, pod)) is not None
+        ]
+        return max(refusals, key=lambda each: (each.until, each.budget), default=None)
+
     def admit_launch(self, pods: Iterable[Pod], price: UsdPerHour, minimum: timedelta = timedelta(0)) -> Held | None:
         """None if a machine of this price may be launched for these pods, with dollars reserved for it.
 
@@ -106,7 +118,7 @@ class Admission:
                 continue
             need = max(price * minimum, min(price * MINIMUM_RUNTIME, budget.limits.usd))
             if budget.usd < need:
-                quota = f"{budget.limits.usd} in {human(budget.limits.window)}"
+                quota = f"{budget.limits.usd} in {hours(budget.limits.window)}"
                 cost = f"a machine at {price} is paid for at least {human(max(minimum, MINIMUM_RUNTIME))}"
                 why = f"{budget.usd} left of {quota}, and {cost}"
                 if need > budget.limits.usd:
@@ -161,10 +173,10 @@ class Admission:
         if budget.gpu_hours is not None and budget.gpu_hours < need:
             quota = described(budget.limits.gpu_hours or GpuHours.zero(), budget.account.resource)
             left = described(budget.gpu_hours, budget.account.resource)
-            why = f"{left} left of {quota} in {human(budget.limits.window)}"
+            why = f"{left} left of {quota} in {hours(budget.limits.window)}"
             return self._held(budget, pod, need, why)
         if budget.usd is not None and not budget.usd:
-            why = f"{budget.usd} left of {budget.limits.usd} in {human(budget.limits.window)}"
+            why = f"{budget.usd} left of {budget.limits.usd} in {hours(budget.limits.window)}"
             return self._held(budget, pod, need, why)
         return None
 

@@ -14,7 +14,7 @@ from forebay.budgets.usage import described, from_microseconds, microseconds
 from forebay.model.boundary import Boundary
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.spans import human
+from forebay.model.spans import hours
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 #: Running pods, and pods that capacity is launching for, are assumed to run for this long. Their real run time is not
@@ -86,7 +86,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
             figures.append(f"{described(self.consumed, self.resource)} of {described(self.quota, self.resource)}")
         if self.quota_usd is not None:
             figures.append(f"{self.consumed_usd} of {self.quota_usd}")
-        return f"{' and '.join(figures)} used in the last {human(self.window)}."
+        return f"{' and '.join(figures)} used in the last {hours(self.window)}."
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):

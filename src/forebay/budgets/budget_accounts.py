@@ -6,7 +6,7 @@ Those of a snapshot never change (`Accounts.frozen`); what has not changed since
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from forebay.budgets.ledger.ledger import RecordedUsage
+from forebay.budgets.ledger.recorded_usage import RecordedUsage
 from forebay.model.requirements import LabelSelector
 from forebay.model.workloads import Pod
 

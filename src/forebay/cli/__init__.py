@@ -7,6 +7,7 @@ and prints. Heavy imports are inside the functions that need them, so that `fore
 Exit codes: 0 success; 1 the answer is no; 2 bad input, or the cluster cannot be reached; 130 interrupted.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 __all__ = ["main"]
 
 INTERRUPTED = 130
+#: A disk, or a user's share of it, is full.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, arguments, settings = parse(COMMANDS, sys.argv[1:] if argv is None else argv, os.environ)
         if command.watchable and arguments.watch:
             return run_again_and_again(command, arguments, settings, errors)
-        return command.run(arguments, settings)
+        code = command.run(arguments, settings)
+        sys.stdout.flush()
     except errors as error:
         print_line(f"forebay: {error}", error=True)
         return 2
@@ -38,5 +42,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe. Python would raise once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return 0
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        # Not 1, which scripts take for an answer.
+        _forget_output()
+        print_line(f"forebay: the output could not be written: {error.strerror}", error=True)
+        return 2
+    return code
+
+
+def _forget_output() -> None:
+    """What is still buffered for standard output goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import AsyncIterator, Container
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import NoReturn
 
 from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAMESPACE
 from forebay.api.node_provisioner import NodeProvisioner
@@ -20,7 +21,7 @@ from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.events import CONTROLLER
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.nodes import NODES
-from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_POOLS, NODE_PROVISIONERS
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS, NODE_PROVISIONERS
 from forebay.kube.pods import PODS
 from forebay.kube.resources import Resource, T
 from forebay.kube.types import EVENTS, LEASES, Event, Lease
@@ -82,6 +83,12 @@ class ClusterReader:
     async def pools(self) -> list[GPUNodePool] | None:
         """All GPUNodePools; None where Forebay's kinds are not installed."""
         return await self._installed(GPU_NODE_POOLS)
+
+    async def classes(self) -> list[GPUNodeClass] | None:
+        """All GPUNodeClasses; None where Forebay's kinds are not installed, or this user may not list them."""
+        with suppress(Forbidden):
+            return await self._installed(GPU_NODE_CLASSES)
+        return None
 
     async def provisioners(self) -> list[NodeProvisioner] | None:
         """All NodeProvisioners; None where Forebay's kinds are not installed."""

@@ -3,12 +3,12 @@
 import argparse
 import asyncio
 import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forebay.cli.end_signals import on_end_signals
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -83,22 +83,16 @@ def written(path: Path, text: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-async def until_interrupted() -> None:
-    """Returns on SIGINT or SIGTERM."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
-
-
 async def serve(port_number: int, kubeconfig: Path) -> None:
     from forebay.embedded.server import EmbeddedCluster
 
+    # Before the kubeconfig is written, which must not outlive the command.
+    stop = asyncio.Event()
+    on_end_signals(stop.set)
     async with serving_cluster(EmbeddedCluster(), port_number, kubeconfig) as url:
         print(f"Serving an in-memory Kubernetes API on {url}. Its contents are lost when this command ends (Ctrl-C).")
         print(f"  export KUBECONFIG={kubeconfig}", flush=True)
-        await until_interrupted()
+        await stop.wait()
 
 
 def run(arguments: argparse.Namespace, _settings: Settings) -> int:

@@ -195,7 +195,8 @@ def _variables(name: str) -> dict[str, str]:
     from forebay.cli.manifest_files import read_data
 
     found = {}
-    for number, line in enumerate(read_data(name).decode(errors="replace").splitlines(), start=1):
+    # Editors of Windows begin a file with a byte order mark, which would be part of the first name.
+    for number, line in enumerate(read_data(name).decode("utf-8-sig", errors="replace").splitlines(), start=1):
         text = line.strip().removeprefix("export ").strip()
         if not text or text.startswith("#"):
             continue

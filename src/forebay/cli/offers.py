@@ -1,10 +1,9 @@
 """`forebay offers`: what can be rented or powered on, cheapest GPU first."""
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from forebay.cli.output import add_output_option, print_document, print_line, print_table
 from forebay.cli.parser import Command, UserError
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from forebay.planning.offer_table import Row
 
 NONE_MATCHES = 1
-#: Rich measures every cell of a table twice before the first line appears: longer tables are printed plainly.
-_MOST_STYLED: Final = 500
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +49,7 @@ def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["R
     given = read_cluster(settings)
     snapshot = given.snapshot
     notes = [*given.notes, *(f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items())]
-    rows, unknown = live_rows(snapshot.sources)
+    rows, unknown = live_rows(snapshot)
     return rows, [*notes, *unknown]
 
 
@@ -117,27 +114,11 @@ def _limit(text: str | None) -> int | None:
 
 def show(rows: Sequence["Row"]) -> None:
     header = ("GPU/H", "ALL/H", "GPUS", "VRAM", "CAPACITY", "WHERE", "PROVIDER", "TYPE")
-    cells = [_cells(row) for row in rows]
-    if not sys.stdout.isatty() or len(rows) > _MOST_STYLED:
-        print_table(header, cells)
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from forebay.reporting.printable import printable
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in header:
-        table.add_column(title, overflow="fold", no_wrap=title in ("GPU/H", "ALL/H", "VRAM"))
-    styles = ("bold green", "", "", "", "yellow", "", "", "")
-    for row in cells:
-        table.add_row(*(Text(printable(cell), style) for cell, style in zip(row, styles, strict=True)))
-    Console(highlight=False).print(table)
+    print_table(header, [_cells(row) for row in rows])
 
 
 def _cells(row: "Row") -> tuple[str, ...]:
-    from forebay.reporting.offers import price_per_gpu
+    from forebay.reporting.offers import capacity, place, price_per_gpu
 
     offer = row.offer
     count = f"{float(row.gpus):g}"
@@ -146,8 +127,8 @@ def _cells(row: "Row") -> tuple[str, ...]:
         str(offer.price).removesuffix("/h"),
         f"{count} x {offer.gpu_type}" if offer.gpu_type else count,
         f"{offer.gpu_memory_gib}G" if offer.gpu_memory_gib is not None else "-",
-        "spot" if offer.spot else "own" if offer.node_name is not None else "on-demand",
-        offer.zone or offer.region or "-",
+        capacity(offer),
+        place(offer),
         offer.provider,
         offer.instance_type,
     )

@@ -18,6 +18,8 @@ from forebay.reporting.printable import printable
 
 #: The last column is not wrapped to fewer characters than this: it would take too many lines.
 _NARROWEST: Final = 24
+#: Blanks between columns; the fewer ones where only then a row fits on the terminal.
+_GAP, _SMALL_GAP = 3, 2
 #: Rows of a long table that a terminal shows.
 _MOST_ROWS: Final = 50
 #: Codes of the terminal (SGR).
@@ -29,6 +31,7 @@ _COLOURS: Final = {
     **dict.fromkeys(("Draining", "Terminating", "Unknown", "Warning"), _YELLOW),
     **dict.fromkeys(("Gone", "Finished"), _DIM),
     "False": _RED,
+    "spot": _YELLOW,
 }
 #: The reason before its sentence.
 _REASON: Final = re.compile(r"[A-Z][A-Za-z]+(?=: )")
@@ -58,20 +61,54 @@ def print_document(document: Mapping[str, Any], output: str) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, titles: bool = True) -> None:
     """Print aligned columns as kubectl does, so that they can be cut and sorted.
 
-    Nothing is truncated. On a terminal the last column is wrapped to its width, and states have colours.
-    `titles`: whether the header has titles; else it is a row as any other.
+    Nothing is truncated. On a terminal the last column is wrapped to its width, and states have colours; where the
+    columns do not fit, each row is a paragraph. `titles`: whether the header has titles; else it is a row as any other.
     """
     lines_of_cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in lines_of_cells) for column in range(len(header))]
-    taken = sum(widths[:-1]) + 3 * (len(widths) - 1)
-    space = (width := terminal_width()) and width - taken
+    width, gap, space = terminal_width(), _GAP, None
+    if width:
+        spaces = {each: width - sum(widths[:-1]) - each * (len(widths) - 1) for each in (_GAP, _SMALL_GAP)}
+        gap = next((each for each, left in spaces.items() if left >= min(widths[-1], _NARROWEST)), 0)
+        if not gap and titles:
+            _print_paragraphs(*lines_of_cells, width=width)
+            return
+        gap = gap or _GAP
+        space = max(spaces[gap], _NARROWEST)
     for at, row in enumerate(lines_of_cells):
         style = _titled if titles and at == 0 else _styled
-        lines = textwrap.wrap(row[-1], space) if space and space >= _NARROWEST else [row[-1]]
+        lines = _wrapped(row[-1], space) if space else [row[-1]]
         for number, line in enumerate(lines or [""]):
             cells = row[:-1] if number == 0 else [""] * (len(row) - 1)
             padded = (style(cell) + " " * (wide - len(cell)) for cell, wide in zip(cells, widths, strict=False))
-            print("   ".join((*padded, style(line) if number == 0 else line)).rstrip())
+            print((" " * gap).join((*padded, style(line) if number == 0 else line)).rstrip())
+
+
+def _print_paragraphs(header: Sequence[str], *rows: Sequence[str], width: int) -> None:
+    """Print each row as `TITLE cell   TITLE cell ...`, broken between cells; cells that say nothing are left out."""
+    outer = " " * (len(header[0]) - len(header[0].lstrip()))
+    for row in rows:
+        line, used = outer, len(outer)
+        for title, cell in zip(map(str.strip, header), map(str.strip, row), strict=True):
+            if cell in {"", "-"}:
+                continue
+            if used > len(outer):
+                if used + _GAP + len(title) + 1 + len(cell) > width:
+                    print(line)
+                    line, used = f"{outer}  ", len(outer) + 2
+                else:
+                    line, used = line + " " * _GAP, used + _GAP
+            first, *rest = _wrapped(cell, max(_NARROWEST, width - used - len(title) - 1))
+            line, used = f"{line}{_titled(title)} {_styled(first)}", used + len(title) + 1 + len(first)
+            for each in _wrapped(" ".join(rest), max(_NARROWEST, width - len(outer) - 4)):
+                print(line)
+                line, used = f"{outer}    {each}", len(outer) + 4 + len(each)
+        print(line)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most so many characters, broken between words: names, which have hyphens, stay whole."""
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def print_long_table(header: Sequence[str], rows: Sequence[Sequence[str]], what: str) -> None:
@@ -115,7 +152,13 @@ def print_paragraph(text: str, *, indent: int = 0, hanging: int = 0) -> None:
     width = terminal_width()
     text = printable(text)
     first, rest = " " * indent, " " * (indent + hanging)
-    print(textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest) if width else first + text)
+    if not width:
+        print(first + text)
+        return
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+    print(wrapper.fill(text))
 
 
 def terminal_width() -> int | None:

@@ -47,6 +47,8 @@ def namespace_and_name(text: str, namespace: str | None) -> tuple[str | None, st
     before, slash, name = text.partition("/")
     if not slash:
         return namespace, text
+    if not before or not name or "/" in name:
+        raise UserError(f"{text!r} is neither NAME nor NAMESPACE/NAME")
     if namespace not in {None, before}:
         raise UserError(f"{text!r} is in namespace {before!r}, and -n says {namespace!r}; give one of them")
     return before, name

@@ -39,6 +39,8 @@ async def read_checks(settings: Settings) -> "list[ProviderCheck]":
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
+    from forebay.reporting.offers import NO_PROVIDERS
+
     checks = asyncio.run(read_checks(settings))
     if arguments.output != "text":
         print_document(
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
             [(each.node_class, each.provider, str(each.ready), each.reason or "-", each.message) for each in checks],
         )
     else:
-        print_line("No GPUNodeClass names a provider.")
+        print_line(NO_PROVIDERS)
     return 0 if all(each.passed for each in checks) else SOME_FAILED
 
 

@@ -4,22 +4,20 @@ import argparse
 import asyncio
 import contextlib
 import os
-import signal
 
+from forebay.cli.end_signals import on_end_signals
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings, SettingsError
 
 
 async def operate(settings: Settings) -> None:
-    """Run the operator until SIGTERM or SIGINT. On either, work stops first, and then the lease is released."""
+    """Run the operator until a signal ends it. Then work stops first, and then the lease is released."""
     from forebay.wiring.logs import configure_logging
     from forebay.wiring.operator import run_operator
 
     redactor = configure_logging(settings, level="info")
     operator = asyncio.ensure_future(run_operator(settings, os.environ, redactor))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, operator.cancel)
+    on_end_signals(operator.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await operator
 
@@ -51,8 +49,9 @@ COMMAND = Command(
     summary="run the operator",
     description="Run the operator. Several replicas use leader election (a Lease in the operator's namespace):\n"
     "one acts, the others are standby.\n\n"
-    "Signals: SIGTERM ends it in order; SIGUSR1 saves the last snapshot, without secrets, to a file that the\n"
-    "log names and `forebay plan -f` and `explain -f` read; SIGUSR2 changes the log level to debug, and back.",
+    "Signals: SIGTERM, SIGINT and SIGHUP end it in order; SIGUSR1 saves the last snapshot, without secrets, to a\n"
+    "file that the log names and `forebay plan -f` and `explain -f` read; SIGUSR2 changes the log level to debug,\n"
+    "and back.",
     check=check,
     run=run,
 )

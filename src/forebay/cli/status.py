@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from forebay.cli.output import add_output_option, print_document, print_long_table, print_table
 from forebay.cli.parser import Command, UserError
@@ -13,62 +13,63 @@ from forebay.settings import Settings
 if TYPE_CHECKING:
     from forebay.cli.cluster_reader import ClusterReader
     from forebay.kube.informer import Informer
+    from forebay.model.nodes import Node
     from forebay.reporting.provisioner_views import ProvisionerView
     from forebay.reporting.status import BillRow, ClusterStatus
 
 #: After this many seconds without a complete list, the command gives up.
-SYNC_TIMEOUT_S = 60.0
+SYNC_TIMEOUT_S: Final = 60.0
+_IN_ONE_NAMESPACE: Final = (
+    "with rights in one namespace there are forebay explain pod/NAME and forebay budgets -n NAMESPACE"
+)
 
 
 async def read_status(settings: Settings) -> "ClusterStatus":
     """Everything `forebay status` shows, read from the cluster."""
+    from forebay.api.gpu_workload_budget import GPU_WORKLOAD_BUDGET
     from forebay.api.kinds import KINDS
-    from forebay.api.names import API_VERSION
+    from forebay.api.names import API_VERSION, VIRTUAL_NODE
     from forebay.cli.cluster_reader import ClusterReader, operator_namespace
-    from forebay.kube.pods import PENDING_GPU
-    from forebay.kube.types import NAMESPACES
+    from forebay.kube.pod_indexes import PENDING_GPU, TOLD_BUT_BOUND
     from forebay.reporting.cluster_view import cluster_now
-    from forebay.reporting.provisioner_views import provisioner_view
     from forebay.reporting.status import ClusterStatus, ViewAge, status_fields
     from forebay.wiring.cluster import cluster_config, cluster_problems, watched_cluster
     from forebay.wiring.logs import configure_logging
     from forebay.wiring.run_settings import rules_of
 
-    redactor = configure_logging(settings)
+    redactor = configure_logging(settings, level="error")
     config = cluster_config(settings, os.environ)
     gpu_resources = rules_of(settings).gpu_resources
     async with watched_cluster(config, redactor) as views:
         reader = ClusterReader(views.client, config.namespace, operator_namespace(settings, config))
-        cluster = await views.client.get(NAMESPACES, "kube-system")
         served = await views.client.served(API_VERSION)
         records, pools, leaders = await reader.records(), await reader.pools(), await reader.leaders()
-        await synced(views.nodes)
-        await synced(views.pods)
-        waiting = list(views.pods.by(PENDING_GPU, True))
+        with_nodes = await may_list(views.nodes)
+        await views.pods.wait_listed(SYNC_TIMEOUT_S)
+        # Pods of the virtual node are bound, and some of them wait for their container.
+        told = (pod for pod in views.pods.by(TOLD_BUT_BOUND, True) if pod.node == VIRTUAL_NODE)
+        waiting = [*views.pods.by(PENDING_GPU, True), *told]
         events = await reader.events("Pod") if waiting else []
         now = cluster_now(leaders, datetime.now(UTC))
         return ClusterStatus(
             server=config.server,
             source=config.source,
             version=views.version.git_version,
-            cluster_id=cluster.uid,
+            cluster_id=views.cluster_id,
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
-            problems=await cluster_problems(views.client, views.version),
+            problems=await cluster_problems(views.client, views.version, budgets=GPU_WORKLOAD_BUDGET.plural in served),
             operator_namespace=reader.operator_namespace,
             leaders=leaders,
             other_leases=[] if leaders else await reader.lease_namespaces() or [],
-            provisioners=[
-                provisioner_view(each)
-                for each in sorted(await reader.provisioners() or [], key=lambda each: each.metadata.name)
-            ],
+            provisioners=await read_provisioners(reader),
             bill=await read_bill(reader, now) if records is not None else [],
             views=[
                 ViewAge(kind=each.resource.plural, objects=len(each), seconds=round(each.staleness, 3))
-                for each in (views.nodes, views.pods)
+                for each in ((views.nodes, views.pods) if with_nodes else (views.pods,))
             ],
             **status_fields(
-                list(views.nodes.values()),
+                list(views.nodes.values()) if with_nodes else None,
                 list(views.pods.values()),
                 waiting,
                 records=records or [],
@@ -78,6 +79,31 @@ async def read_status(settings: Settings) -> "ClusterStatus":
                 now=now,
             ),
         )
+
+
+async def may_list(informer: "Informer[Node]") -> bool:
+    """Whether this user may list the objects, which then are listed."""
+    from forebay.kube.errors import NotListed
+
+    try:
+        await informer.wait_listed(SYNC_TIMEOUT_S)
+    except NotListed as error:
+        if not error.forbidden:
+            raise
+        return False
+    return True
+
+
+async def read_provisioners(reader: "ClusterReader") -> "list[ProvisionerView] | None":
+    """NodeProvisioners by name; None where this user may not list them."""
+    from forebay.kube.errors import Forbidden
+    from forebay.reporting.provisioner_views import provisioner_view
+
+    try:
+        found = await reader.provisioners() or []
+    except Forbidden:
+        return None
+    return [provisioner_view(each) for each in sorted(found, key=lambda each: each.metadata.name)]
 
 
 async def read_bill(reader: "ClusterReader", now: datetime) -> "list[BillRow] | None":
@@ -92,15 +118,6 @@ async def read_bill(reader: "ClusterReader", now: datetime) -> "list[BillRow] | 
     return bill(ledgers.bill.costs(now))
 
 
-async def synced(informer: "Informer[Any]") -> None:
-    """Returns when the informer has listed everything; else raises `UserError`."""
-    try:
-        await asyncio.wait_for(informer.wait_synced(), SYNC_TIMEOUT_S)
-    except TimeoutError:
-        why = informer.last_error or "the API server answers, but slowly"
-        raise UserError(f"listing {informer.resource.plural} took longer than {SYNC_TIMEOUT_S:.0f} s: {why}") from None
-
-
 def show(status: "ClusterStatus", now: datetime) -> None:
     from forebay.model.quantities import Usd, UsdPerHour
     from forebay.model.spans import human
@@ -109,6 +126,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
     kinds = f"{len(status.kinds_installed)} kinds installed"
     if status.kinds_missing:
         kinds = missing_kinds_text(status.kinds_missing)
+    of_gpus = "" if status.gpus is None else f" of {status.gpus}"
     remote = f"; {status.gpus_remote} in remote containers" if status.gpus_remote else ""
     print_table(
         ("Cluster", f"{status.server} ({status.source})"),
@@ -119,10 +137,11 @@ def show(status: "ClusterStatus", now: datetime) -> None:
             ("Forebay", kinds),
             ("Leader", leader_text(status.leaders, status.operator_namespace, status.other_leases, now)),
             ("Data age", view_age_text(status.views)),
-            ("Nodes", f"{status.nodes_ready} of {status.nodes} Ready"),
-            ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by bound pods{remote}"),
+            ("Nodes", unlisted("nodes") if status.nodes is None else f"{status.nodes_ready} of {status.nodes} Ready"),
+            ("GPUs", f"{status.gpus_requested}{of_gpus} requested by bound pods{remote}"),
             ("Pods", f"{status.pods}, of which {len(status.waiting)} waiting for a GPU"),
             ("Cost", spend_text(status.spend, status.bill)),
+            *([("Groups", unlisted("NodeProvisioners"))] if status.provisioners is None else ()),
         ],
         titles=False,
     )
@@ -192,6 +211,10 @@ def show(status: "ClusterStatus", now: datetime) -> None:
         )
 
 
+def unlisted(what: str) -> str:
+    return f"unknown: this user may not list {what}"
+
+
 def _sizes(each: "ProvisionerView") -> "tuple[int | None, ...]":
     return each.size, each.target, each.in_use, each.tainted
 
@@ -199,9 +222,15 @@ def _sizes(each: "ProvisionerView") -> "tuple[int | None, ...]":
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
+    from forebay.kube.errors import Forbidden, NotListed
     from forebay.reporting.cluster_view import cluster_now
 
-    status = asyncio.run(read_status(settings))
+    try:
+        status = asyncio.run(read_status(settings))
+    except (Forbidden, NotListed) as error:
+        if isinstance(error, NotListed) and not error.forbidden:
+            raise
+        raise UserError(f"{error}; {_IN_ONE_NAMESPACE}") from None
     if arguments.output != "text":
         print_document(msgspec.to_builtins(status), arguments.output)
     else:

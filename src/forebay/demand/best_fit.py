@@ -108,13 +108,10 @@ class NodesByFreeGPUs:
     def update(self, index: int, node: SimulatedNode, added: PodShape) -> None:
         """Restores the order after a pod of shape `added` was added to the node."""
         for name, amount in added.requests.items():
-            order = self._orders.get(name)
-            if order is None:
-                continue
-            free = node.free.amount(name)
-            at = bisect_left(order, (free + amount, index))
-            if at < len(order) and order[at] == (free + amount, index):
-                del order[at]
+            if (order := self._orders.get(name)) is not None:
+                # A node that had room for it is in the order.
+                free = node.free.amount(name)
+                del order[bisect_left(order, (free + amount, index))]
                 if free > 0:
                     insort(order, (free, index))
 

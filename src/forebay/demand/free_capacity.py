@@ -34,7 +34,7 @@ _NO_PODS: Final[frozenset[str]] = frozenset()
 
 
 class FreeNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node with at least one free GPU: an existing node, or one as it will be once its GPUInstance is ready."""
+    """A node that can help a pod that requests a GPU: as it is, or as it will be once its GPUInstance is ready."""
 
     node: Node
     free: Resources
@@ -62,7 +62,7 @@ def free_nodes(
     preempting: Iterable[Pod] = (),
     gpu_resources: Collection[str] | None = None,
 ) -> tuple[FreeNode, ...]:
-    """All nodes with a free GPU, ready or launching. Nodes without one cannot help a pod that requests a GPU.
+    """All nodes with a free GPU, and all that are launching for pods. No other can help a pod that requests a GPU.
 
     A GPUInstance counts as launching from Requested until its node is usable, with the resources of its plan. Draining
     and terminating GPUInstances do not count, nor do nodes that are cordoned or not ready. `daemons` (one pod shape
@@ -95,7 +95,9 @@ def free_nodes(
         found = [_without_reserved(each, reserved) for each in found]
     if ports:
         found = [replace(each, ports=ports.get(each.node.name, _NO_PORTS)) for each in found]
-    return tuple(each for each in found if each.free.any_gpu(gpu_resources))
+    # A node that is launching for pods counts for these also where it seems full: pods of its previous run may still be
+    # listed on it while it registers.
+    return tuple(each for each in found if each.free.any_gpu(gpu_resources) or (each.launching and each.planned_for))
 
 
 def _without_reserved(free_node: FreeNode, reserved: Mapping[str, Resources]) -> FreeNode:

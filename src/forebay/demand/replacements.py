@@ -1,5 +1,6 @@
 """Replacements: GPUInstances that were launched to take the pods of others, which are drained when these are Ready."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -120,21 +121,37 @@ def without_promised(
     records: Iterable[GPUInstance],
     pods_by_node: Mapping[str, tuple[Pod, ...]],
     leaving: frozenset[str] = frozenset(),
+    pending: Iterable[Pod] = (),
 ) -> tuple[FreeNode, ...]:
     """The free nodes without the room that replacements keep for pods which are still on the replaced nodes.
 
-    Room for the pods of those in `leaving` (UIDs) counts as free.
+    Room for the pods of those in `leaving` (UIDs) counts as free; so does that for an evicted pod which ends slowly,
+    once the pod that takes its place is on the new node, or `pending`: that pod counts for itself.
     """
     free = tuple(free)
+    pending = tuple(pending)
     promised: dict[str, list[Pod]] = {}
     for old, new in replaced(records):
         if old.uid not in leaving and new.node_name is not None:
             expected = {pod.uid for pod in new.spec.pods}
             on_old = pods_by_node.get(old.node_name or "", ())
-            promised.setdefault(new.node_name, []).extend(pod for pod in on_old if pod.uid in expected)
+            come = [pod for pod in (*pods_by_node.get(new.node_name, ()), *pending) if succeeds(pod, new)]
+            kept_for = _without_succeeded((pod for pod in on_old if pod.uid in expected), come)
+            promised.setdefault(new.node_name, []).extend(kept_for)
     if not promised:
         return free
     return tuple(without_pods(each, promised.get(each.node.name, ())) for each in free)
+
+
+def _without_succeeded(expected: Iterable[Pod], successors: Iterable[Pod]) -> Iterable[Pod]:
+    """The expected pods without those that are ending and in whose place another one of the same owner has come."""
+    come = Counter((pod.namespace, pod.owner) for pod in successors)
+    for pod in expected:
+        key = (pod.namespace, pod.owner)
+        if pod.deleted is not None and come[key]:
+            come[key] -= 1
+        else:
+            yield pod
 
 
 def without_pods(free_node: FreeNode, pods: Iterable[Pod]) -> FreeNode:

@@ -84,10 +84,10 @@ def scale_down(
             continue
         may_power_off = may_power_off and not one_by_one
         found[machine.name] = ScaleDown(record=machine.record, reason=Reason.IDLE, sentence=sentence)
-    for machine, sentence in sorted(old, key=lambda pair: _oldest_first(pair[0])):
+    for machine, sentence in sorted(old, key=lambda pair: _replaceable_first(pair[0])):
         if machine.name not in found and pools.admit(machine, DisruptionReason.EXPIRED):
             found[machine.name] = ScaleDown(record=machine.record, reason=Reason.EXPIRED, sentence=sentence)
-    for machine, sentence in sorted(changed, key=lambda pair: _oldest_first(pair[0])):
+    for machine, sentence in sorted(changed, key=lambda pair: _replaceable_first(pair[0])):
         if (
             machine.name not in found
             and pool_of(machine) in rules.pools
@@ -95,6 +95,18 @@ def scale_down(
         ):
             found[machine.name] = ScaleDown(record=machine.record, reason=Reason.DRIFTED, sentence=sentence)
     return (*unneeded, *found.values())
+
+
+def still_unreplaced(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> frozenset[str]:
+    """UIDs of expired and drifted nodes whose pods run on because nothing could take their place when it was last
+    their turn. They stay so while budgets leave room for others only.
+    """
+    told = (each for each in among(machines, _told_of_replacement) if _is_unreplaceable(each))
+    return frozenset(
+        each.record.uid
+        for each in told
+        if _expired(each, now, rules) is not None or drifted(each, rules.templates) is not None
+    )
 
 
 def taken_back(machines: Iterable[MachineUse]) -> tuple[ScaleDown, ...]:
@@ -298,6 +310,15 @@ def _largest_first(machine: MachineUse) -> tuple[int, str]:
     return -(offer.gpu_count if offer is not None else 0), machine.name
 
 
-def _oldest_first(machine: MachineUse) -> tuple[bool, float, str]:
+def _replaceable_first(machine: MachineUse) -> tuple[bool, bool, float, str]:
+    """Sort key: the oldest first, but for those that nothing could take the place of. Budgets are small, and these may
+    stay for long.
+    """
     created = machine.record.metadata.creation_timestamp
-    return created is None, created.timestamp() if created is not None else 0.0, machine.name
+    age = created.timestamp() if created is not None else 0.0
+    return _is_unreplaceable(machine), created is None, age, machine.name
+
+
+def _is_unreplaceable(machine: MachineUse) -> bool:
+    told = condition_of(machine.record, REPLACEMENT)
+    return told is not None and told.reason == Reason.REPLACEMENT_UNAVAILABLE

@@ -44,8 +44,8 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     refused: str | None = None
     #: What it was launched for still holds, asked by its purpose.
     wanted: bool = True
-    #: False until that pod says so itself: without that, another machine would be launched for it.
-    refusal_recorded: bool = False
+    #: False until every such pod says so itself: without that, another machine would be launched for it.
+    refusal_recorded: bool = True
 
     @property
     def state(self) -> InstanceState:
@@ -197,7 +197,7 @@ def machine_uses(
         expected = (
             awaited_by,
             "/".join(unused_by[0].key) if unused_by else None,
-            bool(unused_by) and all(pod.refusal is not None for pod in unused_by),
+            all(pod.refusal is not None for pod in unused_by),
         )
         if expected != (last.awaited_by, last.refused, last.refusal_recorded):
             awaited_by, refused_by, recorded = expected

@@ -68,6 +68,11 @@ class PoolBudgets:
         self._disrupted[pool] += not empty
         return True
 
+    def release(self, machine: MachineUse) -> None:
+        """Takes an admission back: the node is not disrupted after all."""
+        if (pool := pool_of(machine)) is not None:
+            self._disrupted[pool] -= 1
+
 
 def _was_empty(machine: MachineUse) -> bool:
     """True where the machine that is leaving began to do so because it was idle, and no pods have to leave it."""
@@ -78,8 +83,9 @@ def _was_empty(machine: MachineUse) -> bool:
 def _fails_to_end(machine: MachineUse) -> bool:
     """True where the machine has been drained, and its termination or power-off fails."""
     status = machine.record.status
-    ending = status is not None and status.state is InstanceState.TERMINATING
-    return ending and not machine.pods and status is not None and status.reason == Reason.TERMINATION_FAILED
+    if status is None or status.state is not InstanceState.TERMINATING:
+        return False
+    return not machine.pods and status.reason == Reason.TERMINATION_FAILED
 
 
 def _is_blocked(machine: MachineUse, now: datetime) -> bool:

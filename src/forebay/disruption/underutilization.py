@@ -7,7 +7,7 @@ replacement must pay for itself within an hour, and nothing is moved that would 
 from datetime import datetime, timedelta
 from typing import Final
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_pool import ConsolidationPolicy
 from forebay.api.parts import Truth
 from forebay.api.values import duration_or_never
@@ -51,10 +51,7 @@ def may_be_emptied(machine: MachineUse, now: datetime, rules: ScaleDownRules) ->
 def tried_lately(record: GPUInstance, now: datetime) -> bool:
     """Whether the node was to be emptied a while ago and was not: pods could not be evicted, or others came."""
     steps = record.status.transitions if record.status is not None else ()
-    return any(
-        each.state is InstanceState.DRAINING and each.reason == Reason.UNDERUTILIZED and now < each.at + MOVE_RETRY
-        for each in steps
-    )
+    return any(each.reason == Reason.UNDERUTILIZED and now < each.at + MOVE_RETRY for each in steps)
 
 
 def pays_back(old: UsdPerHour, new: UsdPerHour) -> bool:

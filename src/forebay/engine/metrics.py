@@ -7,17 +7,18 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.node_provisioner import NodeProvisioner
 from forebay.engine.counts import Counts
 from forebay.engine.views import Views
-from forebay.kube.pods import PENDING_GPU
+from forebay.kube.pod_indexes import PENDING_GPU
 from forebay.model.reasons import Reason
 from forebay.reconcile.machine_costs import hourly_cost
 
 #: Name without the prefix `forebay_`, labels, help text.
 GAUGES: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
     ("leader", (), "1 while this process is the leader, else 0."),
+    ("dry_run", (), "1 in a dry run, which never leads, else 0."),
     ("pending_pods", (), "Pending pods that request GPUs and have no node."),
     ("instances", ("provider", "state"), "GPUInstances by provider and state."),
     ("hourly_cost_usd", ("provider",), "Current cost of all machines in US dollars per hour."),
@@ -78,7 +79,15 @@ PREDECESSORS: Final[tuple[tuple[str, str], ...]] = (
 class OperatorCollector(Collector):
     """Reads the views and counters of an operator. `views` returns None until the operator has started."""
 
-    def __init__(self, views: Callable[[], Views | None], leads: Callable[[], bool], counts: Counts) -> None:
+    def __init__(
+        self,
+        views: Callable[[], Views | None],
+        leads: Callable[[], bool],
+        counts: Counts,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._dry_run = dry_run
         self._views = views
         self._leads = leads
         self._counts = counts
@@ -86,11 +95,10 @@ class OperatorCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         views = self._views()
         records = list(views.instances.values()) if views is not None else []
-        failing = [
-            each for each in records if each.status is not None and each.status.reason == Reason.TERMINATION_FAILED
-        ]
+        failing = [each for each in records if _is_not_terminated(each)]
         gauges: dict[str, dict[tuple[str, ...], float]] = {
             "leader": {(): float(self._leads())},
+            "dry_run": {(): float(self._dry_run)},
             "pending_pods": {(): float(views.pods.index(PENDING_GPU).count(True)) if views is not None else 0.0},
             "instances": dict(Counter((_provider(each), each.state.value) for each in records)),
             "hourly_cost_usd": _costs(records),
@@ -140,6 +148,14 @@ def _groups(provisioners: list[NodeProvisioner]) -> dict[str, dict[tuple[str, ..
     return {
         name: {key: float(size) for key, size in values.items() if size is not None} for name, values in sizes.items()
     }
+
+
+def _is_not_terminated(record: GPUInstance) -> bool:
+    """Whether the machine has to go and does not: its provider fails to end it, or is not configured any more."""
+    reason = record.status.reason if record.status is not None else None
+    if reason == Reason.PROVIDER_NOT_CONFIGURED:
+        return record.state is InstanceState.TERMINATING or record.metadata.deletion_timestamp is not None
+    return reason == Reason.TERMINATION_FAILED
 
 
 def _provider(record: GPUInstance) -> str:

@@ -19,7 +19,7 @@ from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.remote_work import Offloading, RemoteWork
-from forebay.kube.pods import BY_NODE, PENDING_CLAIMS, PENDING_GPU, TOLD_BUT_BOUND
+from forebay.kube.pod_indexes import BY_NODE, PENDING_CLAIMS, PENDING_GPU, TOLD_BUT_BOUND
 from forebay.model.kept import KeptMapping, KeptTuple, among, kept, kept_mapping, kept_tuple
 from forebay.model.nodes import Node
 from forebay.model.sources import Source, SourceKey

@@ -255,6 +255,7 @@ class Operator:
                 clock=self._clock,
                 counts=self.counts,
                 port_server=self._port_server,
+                tell=events.pod_event,
             )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
         loop = Loop(

@@ -188,7 +188,9 @@ class _UnwrittenLedgers(LedgerStore):
     async def find_missing(self) -> dict[LedgerKey, set[int]]:
         return {}
 
-    async def write(self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str]) -> None:
+    async def write(
+        self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str], resource: str | None = None
+    ) -> None:
         pass
 
     async def delete(self, key: LedgerKey, serials: Collection[int]) -> None:

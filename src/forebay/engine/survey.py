@@ -27,12 +27,8 @@ from forebay.reconcile.unserved_budgets import is_served
 _LIST_TIMEOUT: Final = 60.0
 
 
-class SurveyError(Exception):
-    """The cluster could not be read. The text names the kind and the cause."""
-
-
 async def survey(client: Client, server: str, context: ProviderContext, rules: OperatorRules) -> Snapshot:
-    """The snapshot that the operator's next tick would get, with offers but no listings. Raises `SurveyError`."""
+    """The snapshot that the operator's next tick would get, with offers but no listings. Raises `NotListed`."""
     rules = replace(rules, namespace=context.namespace)
     watch = watching(client.transport, server, clock=context.clock, gpu_resources=rules.gpu_resources)
     async with watch as views:
@@ -40,13 +36,7 @@ async def survey(client: Client, server: str, context: ProviderContext, rules: O
             if informer is views.signing_requests:
                 # Not everybody who may plan may list these, and no plan depends on them.
                 continue
-            try:
-                await asyncio.wait_for(informer.wait_synced(), _LIST_TIMEOUT)
-            except TimeoutError:
-                why = informer.last_error or "the API server answers, but slowly"
-                raise SurveyError(
-                    f"could not list {informer.resource.plural} within {_LIST_TIMEOUT:.0f} s: {why}"
-                ) from None
+            await informer.wait_listed(_LIST_TIMEOUT)
         budget_accounting = await _read_ledgers(client, views, context, rules)
         observer = Observer(
             views,

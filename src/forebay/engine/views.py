@@ -32,7 +32,8 @@ from forebay.kube.own_kinds import (
     NODE_PROVISIONERS,
 )
 from forebay.kube.pod_disruption_budgets import POD_DISRUPTION_BUDGETS
-from forebay.kube.pods import PODS, PodDecoder, changes_more_than_capacity, pod_indexes
+from forebay.kube.pod_indexes import pod_indexes
+from forebay.kube.pods import PODS, PodDecoder, changes_more_than_capacity
 from forebay.kube.signing_requests import SIGNING_REQUESTS
 from forebay.kube.types import NAMESPACES, Namespace
 from forebay.model.devices import DeviceClass, ResourceClaim, ResourceSlice

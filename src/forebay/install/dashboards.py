@@ -113,11 +113,8 @@ BOARDS: Final = (
         panels=(
             _stat("Now", HOURLY_COST, "currencyUSD"),
             _stat("In 31 days", f"sum(max by ({_BILL}) (forebay_spent_usd))", "currencyUSD"),
-            _stat(
-                "In 24 hours",
-                f"sum(avg_over_time({HOURLY_COST}[24h:5m])) * 24",
-                "currencyUSD",
-            ),
+            # A sum, not a mean: there is no series while a provider has no machines, and a mean leaves these times out.
+            _stat("In 24 hours", f"sum_over_time({HOURLY_COST}[24h:5m]) / 12", "currencyUSD"),
             _stat("Machines billed", 'sum(max by (provider, state) (forebay_instances{state!~"Requested|Gone"}))'),
             Panel(
                 title="Dollars per hour by pool",

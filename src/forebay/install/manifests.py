@@ -20,7 +20,7 @@ from forebay.api.names import (
 from forebay.install.admission_policies import admission_policies
 from forebay.install.joining import join_manifests
 from forebay.install.operator_policies import operator_account, operator_policies
-from forebay.install.roles import rbac_manifests, reader_roles
+from forebay.install.roles import rbac_manifests, reader_roles, view_role
 
 Json = dict[str, Any]
 
@@ -89,6 +89,7 @@ def install_manifests(
     return [
         *rbac_manifests(namespace, secrets, budgets=budgets, offload=offload),
         *reader_roles(),
+        view_role(),
         *join_manifests(namespace),
         *operator,
         *operator_policies(operator_account(namespace)),

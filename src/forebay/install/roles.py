@@ -5,7 +5,10 @@ from typing import Any
 
 import msgspec
 
-from forebay.api.names import DASHBOARD_URL, METRICS_URL, OPERATOR_NAME, OPERATOR_NAMESPACE
+from forebay.api.gpu_instance import GPU_INSTANCE
+from forebay.api.gpu_node_pool import GPU_NODE_POOL
+from forebay.api.gpu_workload_budget import GPU_WORKLOAD_BUDGET
+from forebay.api.names import DASHBOARD_URL, GROUP, METRICS_URL, OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.install.permissions import (
     BUDGET_PERMISSIONS,
     CLUSTER_PERMISSIONS,
@@ -90,3 +93,18 @@ def reader_roles(name: str = OPERATOR_NAME) -> list[dict[str, Any]]:
         }
         for suffix, path in (("metrics-reader", METRICS_URL), ("dashboard-reader", DASHBOARD_URL))
     ]
+
+
+def view_role(name: str = OPERATOR_NAME) -> dict[str, Any]:
+    """A ClusterRole that adds Forebay's kinds to the role `view` of Kubernetes, and so to `edit` and `admin`.
+
+    Not GPUNodeClasses and NodeProvisioners: their URLs may hold secrets, which `view` does not show either.
+    """
+    kinds = [each.plural for each in (GPU_INSTANCE, GPU_NODE_POOL, GPU_WORKLOAD_BUDGET)]
+    aggregated = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": f"{name}-view", "labels": {"app.kubernetes.io/name": OPERATOR_NAME, **aggregated}},
+        "rules": [{"apiGroups": [GROUP], "resources": kinds, "verbs": ["get", "list", "watch"]}],
+    }

@@ -99,7 +99,7 @@ def _class(wire: _ClassOnWire) -> DeviceClass:
         resource_version=int(meta.resource_version),
         created=meta.creation_timestamp,
         selectors=tuple(each.cel.expression for each in spec.selectors or () if each.cel is not None),
-        extended_resource=spec.extended_resource_name or None,
+        extended_resource=spec.extended_resource_name,
     )
 
 

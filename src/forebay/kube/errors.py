@@ -3,6 +3,7 @@
     KubeError
     ├── ConfigError             kubeconfig or credentials are wrong: the user must change them
     ├── Unreadable              a success whose body does not decode into the kind
+    ├── NotListed               an informer did not list its objects in time, or may not
     └── ApiError                the server answered with an error status
         ├── BadRequest          400  the request is malformed; retrying will not help
         ├── Unauthorized        401  credentials are missing, wrong or expired
@@ -41,6 +42,15 @@ class ConfigError(KubeError):
 
 class Unreadable(KubeError):
     """The response has a success status, but its body does not decode into the requested kind."""
+
+
+class NotListed(KubeError):
+    """An informer has not listed its objects in the time that a command waits. The message is one sentence."""
+
+    def __init__(self, message: str, *, forbidden: bool) -> None:
+        #: Whether that is for lack of permissions.
+        self.forbidden = forbidden
+        super().__init__(message)
 
 
 class StatusCause(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NoReturn, Self
 
 from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import ObjectDecoder
+from forebay.kube.errors import NotListed
 from forebay.kube.index import ChangeHandler, Index, ObjectKey
 from forebay.kube.reflector import PAGE_SIZE, Reflector
 from forebay.kube.resources import Resource, T
@@ -121,14 +122,31 @@ class Informer(Generic[T]):
         """Returns once all objects are listed. While that fails, `last_error` says why."""
         await self._wait(self._reflector.synced)
 
-    async def _wait(self, event: asyncio.Event) -> None:
-        synced = asyncio.ensure_future(event.wait())
+    async def wait_listed(self, within: float) -> None:
+        """Returns once all objects are listed, for commands that read once.
+
+        Raises `NotListed` after `within` seconds, and at once where this user may not list them.
+        """
         try:
-            await asyncio.wait({synced, *([self._task] if self._task else [])}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait_for(self._wait(self._reflector.synced, self._reflector.forbidden), within)
+        except TimeoutError:
+            why = self.last_error or "the API server answers, but slowly"
+            raise NotListed(
+                f"listing {self.resource.plural} took longer than {within:.0f} s: {why}", forbidden=False
+            ) from None
+        if not self.synced:
+            raise NotListed(self.last_error or f"{self.resource.plural} may not be listed", forbidden=True)
+
+    async def _wait(self, *events: asyncio.Event) -> None:
+        """Returns once one of the events is set."""
+        waits = {asyncio.ensure_future(each.wait()) for each in events}
+        try:
+            await asyncio.wait({*waits, *([self._task] if self._task else [])}, return_when=asyncio.FIRST_COMPLETED)
             if self._task is not None and self._task.done():
                 self._task.result()
         finally:
-            synced.cancel()
+            for each in waits:
+                each.cancel()
 
     @property
     def synced(self) -> bool:

@@ -1,4 +1,4 @@
-"""Decoder of Pods, and the indexes over them.
+"""Decoder of Pods.
 
 Pods share one object for everything they have in common: shape, labels, annotations, owner, node names. The decoder of
 an informer skips container statuses, from which run times are read, unless a budget needs them.
@@ -6,22 +6,15 @@ an informer skips container statuses, from which run times are read, unless a bu
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from operator import attrgetter
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from forebay.api.names import (
-    BUDGET_GATE,
-    CAPACITY_CONDITION,
-    PAUSE_REQUESTED_BY_ANNOTATION,
-    REFUSED_CONDITION,
-    USAGE_FINALIZER,
-)
+from forebay.api.names import CAPACITY_CONDITION, REFUSED_CONDITION
 from forebay.kube.decoders import ObjectDecoder
-from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
+from forebay.kube.pod_run_times import run_times
 from forebay.kube.resources import Resource
 from forebay.kube.salvage import LATEST, salvaged_pod
 from forebay.kube.shapes import ABSENT, SEPARATOR, Shapes, SpecParts
@@ -38,13 +31,6 @@ ANNOTATION_PREFIXES: Final = (
     "karpenter.sh/do-not-disrupt",
 )
 _MIRROR: Final = "kubernetes.io/config.mirror"
-
-PENDING_GPU: Final = "pending GPU pods"
-PENDING_CLAIMS: Final = "pending pods with resource claims that request no GPU"
-BY_NODE: Final = "pods by node"
-BY_OWNER: Final = "pods by owner"
-MARKED: Final = "pods with a finalizer, gate or annotation of a budget"
-TOLD_BUT_BOUND: Final = "bound pods whose condition says that they wait"
 
 
 class _Meta(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -91,26 +77,9 @@ class _Condition(msgspec.Struct, rename="camel"):
     message: str = ""
 
 
-class _Ran(msgspec.Struct, rename="camel"):
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
-class _State(msgspec.Struct):
-    running: _Ran | None = None
-    terminated: _Ran | None = None
-
-
-class _ContainerStatus(msgspec.Struct, rename="camel"):
-    state: _State | None = None
-    last_state: _State | None = None
-    restart_count: int = 0
-
-
 _labels = msgspec.json.Decoder(dict[str, str] | None)
 _owners = msgspec.json.Decoder(list[_OwnerReference] | None)
 _conditions = msgspec.json.Decoder(list[_Condition] | None)
-_container_statuses = msgspec.json.Decoder(list[_ContainerStatus] | None)
 _finalizers = msgspec.json.Decoder(tuple[str, ...] | None)
 
 _PHASES: Final = {phase.value: phase for phase in Phase}
@@ -189,7 +158,7 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
             # Few bound pods have the condition, and decoding conditions takes longer than all the rest.
             capacity = self._read_conditions(status.conditions)[-1]
         if template.timed:
-            started, finished, restarted = _run_times(status.init_container_statuses, status.container_statuses, phase)
+            started, finished, restarted = run_times(status.init_container_statuses, status.container_statuses, phase)
         # Positional arguments: keywords would take four times as long.
         return Pod(
             names[meta.namespace],
@@ -305,39 +274,6 @@ def _make_annotations(text: bytes) -> tuple[Mapping[str, str], bool]:
     return kept or _NO_LABELS, _MIRROR in annotations
 
 
-def _run_times(init: Raw, main: Raw, phase: Phase) -> tuple[datetime | None, datetime | None, bool]:
-    """Start, end and whether a container restarted, which means that earlier starts may be missing.
-
-    The start is the earliest of any container, init containers and sidecars included. The end is the latest of any
-    container, None until the pod has ended and every container that ran reports its end.
-    """
-    starts: list[datetime] = []
-    ends: list[datetime] = []
-    restarted, complete = False, phase.ended
-    for statuses in (init, main):
-        for container in (_container_statuses.decode(statuses) if statuses else None) or ():
-            restarted |= container.restart_count > 0
-            for state in (container.state, container.last_state):
-                ran = state and (state.running or state.terminated)
-                if ran:
-                    if ran.started_at is not None:
-                        starts.append(ran.started_at)
-                    if ran.finished_at is not None:
-                        ends.append(ran.finished_at)
-                    elif state is container.state:
-                        complete = False
-    return min(starts, default=None), max(ends, default=None) if complete else None, restarted
-
-
-def is_pending(pod: Pod) -> bool:
-    """Whether a pod waits for a node: not bound, not ended, not being deleted."""
-    return pod.node is None and pod.deleted is None and not pod.phase.ended
-
-
-def asks_for_gpu(pod: Pod) -> bool:
-    return pod.shape.requests.any_gpu()
-
-
 def changes_more_than_capacity(old: Pod, new: Pod) -> bool:
     """False where nothing but the condition that says why the pod waits has changed: Forebay's own note, which may be
     written on thousands of pods in a row, and on which nothing depends.
@@ -345,41 +281,6 @@ def changes_more_than_capacity(old: Pod, new: Pod) -> bool:
     if old.capacity == new.capacity:
         return True
     return msgspec.structs.replace(old, resource_version=new.resource_version, capacity=new.capacity) != new
-
-
-def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod], ...]:
-    """PENDING_GPU, PENDING_CLAIMS and TOLD_BUT_BOUND (by True), BY_NODE, BY_OWNER (by UID), MARKED.
-
-    MARKED is by USAGE_FINALIZER, BUDGET_GATE and PAUSE_REQUESTED_BY_ANNOTATION.
-
-    `gpu_resources` are the resources that count as GPUs; None: every `<vendor>/gpu`.
-    """
-    wants_gpu = asks_for_gpu if gpu_resources is None else lambda pod: pod.shape.requests.any_gpu(gpu_resources)
-    return (
-        Index(BY_NODE, attrgetter("node")),
-        Index(BY_OWNER, lambda pod: None if pod.owner is None else pod.owner.uid),
-        Index(MARKED, _marks, several=True),
-        Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=wants_gpu),
-        Index(
-            PENDING_CLAIMS,
-            lambda pod: is_pending(pod) or None,
-            among=lambda pod: pod.shape.resource_claims and not wants_gpu(pod),
-        ),
-        Index(TOLD_BUT_BOUND, _told_but_bound),
-    )
-
-
-def _told_but_bound(pod: Pod) -> bool | None:
-    return (pod.capacity is not None and pod.node is not None and not pod.phase.ended) or None
-
-
-def _marks(pod: Pod) -> tuple[str, ...]:
-    if not pod.finalizers and not pod.shape.scheduling_gates and not pod.annotations:
-        return ()
-    finalizer = (USAGE_FINALIZER,) if USAGE_FINALIZER in pod.finalizers else ()
-    gate = (BUDGET_GATE,) if BUDGET_GATE in pod.shape.scheduling_gates else ()
-    pause = (PAUSE_REQUESTED_BY_ANNOTATION,) if PAUSE_REQUESTED_BY_ANNOTATION in pod.annotations else ()
-    return (*finalizer, *gate, *pause)
 
 
 PODS: Final = Resource(

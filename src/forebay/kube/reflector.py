@@ -26,6 +26,7 @@ from forebay.kube.errors import (
     ApiError,
     BadRequest,
     Expired,
+    Forbidden,
     Invalid,
     NotFound,
     Unreadable,
@@ -134,6 +135,10 @@ class Reflector(Generic[T]):
     def last_error(self) -> str | None:
         return self._sync.last_error
 
+    @property
+    def forbidden(self) -> asyncio.Event:
+        return self._sync.forbidden
+
     async def run(self) -> NoReturn:
         """Runs until the task is cancelled."""
         while True:
@@ -182,6 +187,8 @@ class Reflector(Generic[T]):
             if any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes):
                 # The server is at an older version than before: restored from a backup, or a lagging replica.
                 self._sync.complete = False
+            if isinstance(error, Forbidden):
+                self.forbidden.set()
             return _Failure(str(error), retry_after=error.retry_after)
         except TransportError as error:
             return _Failure(str(error), at_once=self._sync.complete and self._sync.progress > progress)

@@ -57,6 +57,8 @@ class SyncState(Generic[T]):
         self.current_at: float | None = None
         #: Why the view is not up to date. None while it is.
         self.last_error: str | None = None
+        #: Set once the server has refused the objects for lack of permissions.
+        self.forbidden = asyncio.Event()
 
     @property
     def progress(self) -> int:

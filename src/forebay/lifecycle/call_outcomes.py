@@ -46,7 +46,7 @@ _REASONS: Final = {
 #: So many doublings exceed every limit used here; an unlimited number would overflow.
 _MOST_DOUBLINGS: Final = 16
 #: Versions that the API stores of one failure.
-_MOST_VERSIONS: Final = 64
+MOST_VERSIONS: Final = 64
 _TRANSIENT: Final = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE)
 
 
@@ -86,7 +86,7 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
     learned = {
         "instance_id": instance.id,
         "provider_id": _provider_id(before, instance),
-        "node_name": instance.node_name or before.node_name or (record.spec.node.name if record.spec.node else None),
+        "node_name": _node_name(record, instance),
         "hourly_price": instance.price.exact() if instance.price is not None else before.hourly_price,
         "billed_from": whole_seconds(_billed_from(before, instance, now)),
     }
@@ -102,6 +102,15 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
     if capabilities is not None:
         status = replace(status, deadline=deadline(record, status, capabilities))
     return status
+
+
+def _node_name(record: GPUInstance, instance: Instance) -> str | None:
+    """A machine that is told what to register as has that name, whatever host name its provider has given it."""
+    planned = record.spec.node.name if record.spec.node is not None else None
+    known = record.status.node_name if record.status is not None else None
+    if policy_of(record).joins_as_new_node and planned is not None:
+        return planned
+    return instance.node_name or known or planned
 
 
 def _billed_from(before: GPUInstanceStatus, instance: Instance, now: datetime) -> datetime:
@@ -175,7 +184,7 @@ def launch_failed(
         billed_from=None,
         failures=(status.failures or 0) + 1,
         failure_scope=None if failure.scope is FailureScope.OFFER else failure.scope,
-        failure_revision=dict(sorted((revision or {}).items())[:_MOST_VERSIONS]),
+        failure_revision=dict(sorted((revision or {}).items())[:MOST_VERSIONS]),
     )
 
 

@@ -9,14 +9,16 @@ from typing import Final
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.values import duration
+from forebay.lifecycle.begin_termination import into_terminating
 from forebay.lifecycle.deadlines import deadline
+from forebay.lifecycle.deliveries.policy import PRICE_ROUNDING
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.presence import Presence, presence_of
 from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.termination import into_terminating
 from forebay.lifecycle.transitions import whole_seconds, with_message
 from forebay.lifecycle.wording import describe, for_pods, terminating_it, termination_phrase
+from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import Instance, InstancePhase
 from forebay.model.spans import human
@@ -32,6 +34,7 @@ def container_launched(ctx: RuleContext) -> RuleResult:
         return step
     instance = _latest(seen)
     if instance is not None and instance.phase is InstancePhase.RUNNING:
+        # Whatever it costs: it may have done something for its pod, which has had its run then.
         sentence = f"{describe(ctx.record)} runs the container of {for_pods(ctx.record)}."
         return ctx.move(
             InstanceState.RUNNING,
@@ -42,6 +45,9 @@ def container_launched(ctx: RuleContext) -> RuleResult:
             hourly_price=_price(ctx, instance),
         )
     if (step := vanished(ctx, seen)) is not None:
+        return step
+    # Before the first listing nobody knows whether it runs: another operator may have launched it long ago.
+    if seen.asked is not None and (step := _overpriced(ctx, instance)) is not None:
         return step
     late = deadline(ctx.record, ctx.status, ctx.capabilities) or ctx.now
     if ctx.now < late:
@@ -55,7 +61,7 @@ def container_launched(ctx: RuleContext) -> RuleResult:
 def container_running(ctx: RuleContext) -> RuleResult:
     """Rule of the state Running: until the container has ended, its pod has, or its time is up."""
     seen = presence_of(ctx.facts)
-    if (step := _not_wanted(ctx) or _ended(ctx, seen) or vanished(ctx, seen)) is not None:
+    if (step := _not_wanted(ctx) or _ended(ctx, seen) or vanished(ctx, seen) or _overpriced(ctx)) is not None:
         return step
     expires = _expires(ctx)
     if expires is not None and ctx.now >= expires:
@@ -116,6 +122,22 @@ def _ended(ctx: RuleContext, seen: Presence) -> RuleResult:
     )
 
 
+def _overpriced(ctx: RuleContext, instance: Instance | None = None) -> RuleResult:
+    """The end of a container that its provider bills for more than was allowed when it was ordered."""
+    container, billed = ctx.record.spec.container, _price(ctx, instance)
+    if container is None or container.max_hourly_price is None or billed is None:
+        return None
+    price, most = UsdPerHour(billed), UsdPerHour(container.max_hourly_price)
+    if price <= most + PRICE_ROUNDING:
+        return None
+    offered = UsdPerHour(ctx.record.spec.hourly_price or 0)
+    sentence = (
+        f"{ctx.record.spec.provider} bills {price} for {describe(ctx.record)}, which was offered at {offered}. Its Job "
+        f"and pool allowed {most}. {terminating_it(ctx.record)}, and trying other capacity."
+    )
+    return into_terminating(ctx, Reason.PRICE_RAISED, sentence, failed=True)
+
+
 def _noted(ctx: RuleContext, instance: Instance | None) -> RuleResult:
     """Writes down a reclaim notice, once: nothing can be moved away from a container."""
     if instance is None or instance.reclaim_at is None:
@@ -128,8 +150,9 @@ def _latest(seen: Presence) -> Instance | None:
     return seen.instances[0] if seen.present else None
 
 
-def _price(ctx: RuleContext, instance: Instance) -> str | int | None:
-    return ctx.status.hourly_price if instance.price is None else instance.price.exact()
+def _price(ctx: RuleContext, instance: Instance | None) -> str | int | None:
+    """What the provider bills, by the listing or, before one tells, by its answer."""
+    return ctx.status.hourly_price if instance is None or instance.price is None else instance.price.exact()
 
 
 def _expires(ctx: RuleContext) -> datetime | None:

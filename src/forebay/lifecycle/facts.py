@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,8 +11,17 @@ from forebay.demand.maintenance import held_by_people, keeps_machine
 from forebay.lifecycle.deliveries.policies import policy_for, policy_of
 from forebay.lifecycle.deliveries.policy import DeliveryPolicy
 from forebay.model.nodes import Node
+from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.sources import Capabilities, Listing, Source, SourceKey
 from forebay.model.workloads import Pod
+
+
+class Withdrawal(NamedTuple):
+    """Why an order would not be made any more, as a clause."""
+
+    reason: Reason
+    sentence: str
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +30,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities | None
     #: None: the provider has not been listed yet, so nothing may be concluded from absence.
     listing: Listing | None = None
+    #: The listing is of another account than the one that the machine is in, so nothing may be concluded from it.
+    other_account: bool = False
+    #: The account that the machine is found to be in, where its record does not say so yet.
+    account: str | None = None
     node: Node | None = None
     #: A node of the planned name that is another machine. It is neither used nor drained for this record.
     stranger: Node | None = None
@@ -33,8 +47,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     needed: bool = False
     #: Whether the pods that are still on a node which is drained to save cost have room on others.
     room_elsewhere: bool = True
+    #: Why it would not be ordered any more; None where it would.
+    withdrawn: Withdrawal | None = None
+    #: What its pool allows a machine to cost; None where it has none, or is past the time at which that matters.
+    most_hourly_price: UsdPerHour | None = None
     #: Why its offer, zone or source is not tried now; None where it may be.
     cooling_down: str | None = None
+    #: The last machines of its pool at its source did not become usable nodes: if this one does not either, none of
+    #: their offers is to blame.
+    others_unusable: bool = False
+    #: Versions of the configuration and Secrets of its source.
+    revision: Mapping[str, str] = {}
     #: A pool that was deleted may come back (`kubectl replace --force`); a class that is being deleted cannot.
     pool_exists: bool = True
     class_exists: bool = True
@@ -84,6 +107,12 @@ def source_of(record: GPUInstance) -> SourceKey:
     if spec.provisioner_ref is not None and record.in_instance_group:
         return SourceKey.of_provisioner(spec.provisioner_ref.name, spec.provider)
     return SourceKey(spec.node_class_name or "", spec.provider)
+
+
+def kept_by(record: GPUInstance) -> tuple[str, str]:
+    """Namespace and name of its pool; "" and the name of its NodeProvisioner; ("", "") without either."""
+    provisioner = record.spec.provisioner_ref
+    return record.pool_key if provisioner is None else ("", provisioner.name)
 
 
 def machine_sources(sources: Mapping[SourceKey, Source]) -> dict[str, SourceKey]:

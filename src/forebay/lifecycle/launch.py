@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Purpose
 from forebay.demand.maintenance import maintenance
+from forebay.lifecycle.begin_termination import into_terminating
 from forebay.lifecycle.call_outcomes import (
     MAX_ATTEMPTS,
     MAX_KILLED_CALLS,
@@ -23,7 +24,6 @@ from forebay.lifecycle.revocation import owner_gone, revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.secondary_resources import join_credentials
 from forebay.lifecycle.steps import Launch, WriteStatus
-from forebay.lifecycle.termination import into_terminating
 from forebay.lifecycle.transitions import transition, whole_seconds
 from forebay.lifecycle.wording import describe, for_pods, launch_noun, launch_phrase, termination_phrase
 from forebay.model.reasons import Reason
@@ -48,6 +48,8 @@ def abandon_unlaunched(facts: Facts, now: datetime) -> WriteStatus | None:
         reason, words = Reason.UNDER_MAINTENANCE, why_not
     elif not facts.wanted and not made_for_adoption(record):
         reason, words = Reason.NOT_NEEDED, _unwanted(record)
+    elif facts.withdrawn is not None:
+        reason, words = facts.withdrawn
     elif facts.capabilities is None and not made_for_adoption(record):
         # Its pods would wait for it for ever.
         reason, words = Reason.PROVIDER_NOT_CONFIGURED, f"{describe(record)} is no longer configured"
@@ -168,6 +170,8 @@ def _launch(ctx: RuleContext, *, first: bool = False, uncounted: bool = False) -
         attempted_at=whole_seconds(ctx.now),
         # It may cost money from here on, until the provider says that nothing was started.
         billed_from=(None if first else status.billed_from) or whole_seconds(ctx.now),
+        # Where the answer is lost, only listings of this account tell what became of the call.
+        account=ctx.facts.listing.found.account if ctx.facts.listing is not None else None,
         **NO_ABSENCES,
     )
     called = replace(called, deadline=deadline(record, called, ctx.capabilities))

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstanceStatus
 from forebay.api.parts import Truth
 from forebay.demand.maintenance import cordon_is_ours, waits_for_its_node
+from forebay.lifecycle.begin_termination import begin_termination, uncordon
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.presence import presence_of
 from forebay.lifecycle.reclaim import reclaim_due, reclaimed
 from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.termination import begin_termination, uncordon
 from forebay.lifecycle.transitions import NODE_READY, condition, restore_message, with_condition, with_message
 from forebay.lifecycle.wording import terminated, terminating_it, termination_phrase
 from forebay.model.reasons import Reason

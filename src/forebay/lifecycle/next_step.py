@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
+from forebay.lifecycle.clock_jumps import by_this_clock
 from forebay.lifecycle.container_states import container_finished, container_launched, container_running
+from forebay.lifecycle.draining import draining
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.group_members import recreated
 from forebay.lifecycle.launch import abandon_unlaunched, launching, made_for_adoption, requested
@@ -20,7 +22,7 @@ from forebay.lifecycle.revocation import pool_gone_at, pool_noticed
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.secondary_resources import due, next_due
 from forebay.lifecycle.steps import AnyStep, DeleteRecord, DeleteResources, Terminate, WriteStatus
-from forebay.lifecycle.termination import draining, terminating
+from forebay.lifecycle.termination import terminating
 from forebay.lifecycle.transitions import restore_message, with_message
 from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
@@ -64,13 +66,19 @@ def awaits_listing(record: GPUInstance, now: datetime) -> bool:
         return True
     called = status.attempted_at if (status.termination_attempts or 0) <= MAX_ATTEMPTS else None
     latest = max((each for each in (status.since, called) if each is not None), default=now)
-    return status.state in _AWAITED and now < latest + FAST_LISTING
+    return _is_awaited(record) and now < latest + FAST_LISTING
 
 
 def may_await_listing(record: GPUInstance) -> bool:
     """False where no listing decides anything, whatever time it is."""
     status = record.status
-    return status is not None and bool(status.absences or status.state in _AWAITED)
+    return status is not None and bool(status.absences or _is_awaited(record))
+
+
+def _is_awaited(record: GPUInstance) -> bool:
+    """Whether its state ends with what a listing shows. Nothing else tells that a container runs."""
+    starts = record.state is InstanceState.LAUNCHED and not record.spec.delivers.has_node
+    return starts or record.state in _AWAITED
 
 
 def _apply_rule(facts: Facts, now: datetime) -> RuleResult:
@@ -79,10 +87,14 @@ def _apply_rule(facts: Facts, now: datetime) -> RuleResult:
         return expired_record(facts, now)
     if facts.capabilities is None:
         return (abandon_unlaunched(facts, now) if state is InstanceState.REQUESTED else None) or _unconfigured(facts)
-    ctx = RuleContext(facts, facts.capabilities, now)
+    ctx = RuleContext(by_this_clock(facts, now), facts.capabilities, now)
     if ctx.status.reason == Reason.PROVIDER_NOT_CONFIGURED:
         sentence = f"Provider {ctx.record.spec.provider} is configured again."
-        return ctx.write(restore_message(ctx.status), Reason.ADOPTED, sentence)
+        restored = restore_message(ctx.status)
+        if restored.account is not None:
+            # A call in between went to another account, if there was one: no answer counts.
+            restored = replace(restored, termination_accepted_at=None, not_before=None)
+        return ctx.write(restored, Reason.ADOPTED, sentence)
     if (noticed := pool_noticed(ctx) or recreated(ctx)) is not None:
         return noticed
     rules = _RULES if facts.record.spec.delivers.has_node else _CONTAINER_RULES
@@ -98,7 +110,13 @@ def _with_sighting(ctx: RuleContext, result: RuleResult) -> RuleResult:
     seen = presence_of(ctx.facts)
     if isinstance(result, WriteStatus | Terminate):
         noted = with_sighting(result.status, seen, ctx.now)
+        if ctx.facts.account is not None:
+            noted = replace(noted, account=ctx.facts.account)
         return result if noted is result.status else replace(result, status=noted)
+    if ctx.facts.account is not None and (result is None or isinstance(result, Wait)):
+        sentence = f"The account of {describe(ctx.record)} is known."
+        noted = replace(ctx.status, account=ctx.facts.account)
+        return WriteStatus(record=ctx.record, reason=Reason.ADOPTED, sentence=sentence, status=noted)
     if ctx.record.state is not InstanceState.TERMINATING or not (result is None or isinstance(result, Wait)):
         return result
     status = ctx.status
@@ -115,7 +133,7 @@ def _unconfigured(facts: Facts) -> WriteStatus | None:
     record, status = facts.record, facts.status
     if status.state is None and made_for_adoption(record):
         return None
-    sentence = facts.policy.unconfigured(record)
+    sentence = facts.policy.in_other_account(record) if facts.other_account else facts.policy.unconfigured(record)
     updated = with_message(status, Reason.PROVIDER_NOT_CONFIGURED, sentence)
     if updated == record.status:
         return None

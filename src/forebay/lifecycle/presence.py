@@ -48,9 +48,14 @@ def presence_of(facts: Facts) -> Presence:
     if listing is None:
         return Presence(None)
     own = _index(listing.found).of(facts.record)
-    if not own and instance_id(facts.record) in listing.found.unknown:
+    if not own and (facts.other_account or instance_id(facts.record) in listing.found.unknown):
         return Presence(None)
     return Presence(listing.asked, own, listing.answered)
+
+
+def shows(found: Found, record: GPUInstance) -> bool:
+    """Whether the listing has an instance of the record."""
+    return bool(_index(found).of(record))
 
 
 class _ListingIndex:
@@ -151,9 +156,9 @@ def has_registered(status: GPUInstanceStatus) -> bool:
 
 
 def with_sighting(status: GPUInstanceStatus, seen: Presence, now: datetime) -> GPUInstanceStatus:
-    """The status with the listing noted that showed the instance, where none was, or none since it was to be gone; and
-    with the end of its bill, where the provider tells that it costs nothing any more: it may have ended after the
-    listing was requested, but before now.
+    """The status with the listing noted that showed the instance, where none was, or none since it was to be gone; with
+    the price that the first such listing tells; and with the end of its bill, where the provider tells that it costs
+    nothing any more: it may have ended after the listing was requested, but before now.
     """
     if not seen.present or seen.asked is None or status.instance_id is None or status.state is InstanceState.GONE:
         return status
@@ -165,6 +170,10 @@ def with_sighting(status: GPUInstanceStatus, seen: Presence, now: datetime) -> G
         accepted = None
     if status.listed_at is not None and (accepted is None or status.listed_at > accepted):
         return status
+    billed = next((each.price for each in seen.instances if each.price is not None), None)
+    if status.listed_at is None and billed is not None:
+        # Not every answer to a launch tells it, and what was offered may have cost more a moment later.
+        status = replace(status, hourly_price=billed.exact())
     return replace(status, listed_at=whole_seconds(seen.asked))
 
 

@@ -9,11 +9,13 @@ from forebay.api.gpu_instance import InstanceState
 from forebay.api.parts import Truth
 from forebay.demand.initialization import gpus_allocatable, has_a_gpu, is_initialized, is_up
 from forebay.demand.maintenance import cordon_is_ours
+from forebay.lifecycle.begin_termination import begin_termination, into_terminating, uncordon
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
-from forebay.lifecycle.cooldown import cooldown_span
+from forebay.lifecycle.cooldown import NOT_USABLE, cooldown_span
 from forebay.lifecycle.deadlines import deadline
-from forebay.lifecycle.deliveries.policy import boot_deadline
+from forebay.lifecycle.deliveries.policy import PRICE_ROUNDING, boot_deadline
 from forebay.lifecycle.disappearance import vanished
+from forebay.lifecycle.facts import kept_by
 from forebay.lifecycle.gpu_counts import gpus_found, wrong_gpu_count
 from forebay.lifecycle.launch import made_for_adoption
 from forebay.lifecycle.liveness import unhealthy_after
@@ -22,8 +24,7 @@ from forebay.lifecycle.reclaim import reclaimed
 from forebay.lifecycle.record_fields import reported_size
 from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.steps import Drain, Launch, WriteStatus
-from forebay.lifecycle.termination import begin_termination, uncordon
+from forebay.lifecycle.steps import AnyStep, Drain, Launch, WriteStatus
 from forebay.lifecycle.transitions import (
     MACHINE_RUNNING,
     NODE_READY,
@@ -35,8 +36,9 @@ from forebay.lifecycle.transitions import (
 )
 from forebay.lifecycle.wording import describe, launch_noun, terminated, terminating_it, termination_phrase
 from forebay.model.nodes import Node, is_startup_taint
+from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.sources import InstancePhase
+from forebay.model.sources import FailureScope, InstancePhase
 from forebay.model.spans import human
 
 #: A power-on call is repeated after this long while the node does not come.
@@ -61,6 +63,8 @@ def launched(ctx: RuleContext) -> RuleResult:
     if facts.stranger is not None and (step := _refuse(ctx, facts.stranger)) is not None:
         return step
     seen = presence_of(facts)
+    if (step := _overpriced(ctx, seen)) is not None:
+        return step
     listed = facts.policy.listed_while_booting
     if listed and (step := reclaimed(ctx, seen) or _running(ctx, seen)) is not None:
         return step
@@ -73,8 +77,24 @@ def launched(ctx: RuleContext) -> RuleResult:
         return again if isinstance(again, Launch) else Wait(min(timeout.at, again or timeout.at))
     if (left := _left_alone(ctx, timeout.reason, timeout.sentence)) is not None:
         return left.step
-    sentence = f"{timeout.sentence} {_terminate_and_cool_down(ctx)}"
-    return begin_termination(ctx, timeout.reason, sentence, failed=True)
+    return _end(ctx, timeout.reason, timeout.sentence)
+
+
+def _overpriced(ctx: RuleContext, seen: Presence) -> RuleResult:
+    """The end of a machine that its provider bills for more than it was offered for, and than its pool allows."""
+    most, listed = ctx.facts.most_hourly_price, next((each.price for each in seen.instances), None)
+    billed = listed.exact() if listed is not None else ctx.status.hourly_price
+    if most is None or billed is None or not ctx.facts.policy.joins_as_new_node:
+        return None
+    price, offered = UsdPerHour(billed), UsdPerHour(ctx.record.spec.hourly_price or 0)
+    if price <= max(most, offered) + PRICE_ROUNDING:
+        return None
+    sentence = (
+        f"{ctx.record.spec.provider} bills {price} for {describe(ctx.record)}, which was offered at {offered}. "
+        f"GPUNodePool {'/'.join(ctx.record.pool_key)} allows {most}. {terminating_it(ctx.record)}, and trying other "
+        "capacity."
+    )
+    return into_terminating(ctx, Reason.PRICE_RAISED, sentence, failed=True)
 
 
 def _refuse(ctx: RuleContext, node: Node) -> RuleResult:
@@ -172,7 +192,7 @@ def joined(ctx: RuleContext) -> RuleResult:
         )
         step = ctx.write(with_message(ctx.status, reason, waiting), reason, waiting)
         return step or (None if lost_at is None else Wait(lost_at))
-    return begin_termination(ctx, reason, f"{sentence} {_terminate_and_cool_down(ctx)}", failed=True)
+    return _end(ctx, reason, sentence)
 
 
 def _ready(ctx: RuleContext, node: Node) -> RuleResult:
@@ -188,6 +208,7 @@ def _ready(ctx: RuleContext, node: Node) -> RuleResult:
         sentence,
         ctx.now,
         failures=None,
+        failure_scope=None,
         node_name=node.name,
         allocatable=reported_size(node) if ctx.facts.policy.joins_as_new_node else {},
     )
@@ -255,6 +276,15 @@ def _within(ctx: RuleContext, late: datetime) -> str:
     return f"within {human(late - (ctx.status.attempted_at or ctx.since))}"
 
 
-def _terminate_and_cool_down(ctx: RuleContext) -> str:
-    wait = cooldown_span((ctx.status.failures or 0) + 1)
-    return f"{terminating_it(ctx.record)}; next attempt in {human(wait)} at the earliest."
+def _end(ctx: RuleContext, reason: Reason, sentence: str) -> AnyStep:
+    """Terminates a machine that did not become a usable node. After several in a row, no other offer is tried."""
+    wait = f"next attempt in {human(cooldown_span((ctx.status.failures or 0) + 1))} at the earliest"
+    others = ctx.facts.others_unusable or ctx.status.failure_scope is FailureScope.POOL
+    if reason not in NOT_USABLE or not others:
+        return begin_termination(ctx, reason, f"{sentence} {terminating_it(ctx.record)}; {wait}.", failed=True)
+    told = (
+        f"{sentence} {terminating_it(ctx.record)}. The machines of {'/'.join(kept_by(ctx.record)).lstrip('/')} at "
+        f"{ctx.record.spec.provider} before it did not become usable nodes either, so that other offers are not tried; "
+        f"{wait}. Check how machines of the class join, and what their nodes wait for."
+    )
+    return begin_termination(ctx, reason, told, failed=True, scope=FailureScope.POOL)

@@ -41,7 +41,9 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.LAUNCHED: frozenset({R.ADOPTED}),
         S.GONE: _REVOKED
         | _LEFT_IN_GROUP
-        | {R.NOT_NEEDED, R.PROVIDER_NOT_CONFIGURED, R.COOLING_DOWN, R.UNDER_MAINTENANCE},
+        | {R.NOT_NEEDED, R.PROVIDER_NOT_CONFIGURED, R.COOLING_DOWN, R.UNDER_MAINTENANCE}
+        # The class or pool was changed before the launch, or the virtual node was cordoned.
+        | {R.PROVIDER_DISABLED, R.PRICE_TOO_HIGH, R.LIMIT_REACHED, R.NOT_ALLOWED},
     },
     S.LAUNCHING: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
@@ -56,7 +58,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.RUNNING: frozenset({R.CONTAINER_RUNNING}),
         S.FINISHED: _CONTAINER_ENDED,
         S.DRAINING: _REVOKED | _NO_NODE | _RECLAIMED,
-        S.TERMINATING: _REVOKED | _NO_NODE | _RECLAIMED | {R.LAUNCH_FAILED, R.NOT_NEEDED},
+        S.TERMINATING: _REVOKED | _NO_NODE | _RECLAIMED | {R.LAUNCH_FAILED, R.NOT_NEEDED, R.PRICE_RAISED},
         S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
     S.JOINED: {
@@ -72,7 +74,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
     },
     S.RUNNING: {
         S.FINISHED: _CONTAINER_ENDED,
-        S.TERMINATING: _REVOKED | {R.EXPIRED, R.NOT_NEEDED},
+        S.TERMINATING: _REVOKED | {R.EXPIRED, R.NOT_NEEDED, R.PRICE_RAISED},
         S.GONE: _VANISHED,
     },
     S.FINISHED: {

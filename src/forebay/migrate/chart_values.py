@@ -4,10 +4,11 @@ Values that Forebay's chart has under the same name stay. Images are left out, a
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from forebay.api.values import NotADuration, duration
-from forebay.migrate.notes import Document, Migration, Notes, listed, mapping
+from forebay.migrate.notes import Document, Migration, Notes, items, listed, mapping
 from forebay.migrate.notes import without_nothing as filled
 
 #: Values with the same meaning in Forebay's chart. A test holds them against its schema.
@@ -28,6 +29,21 @@ SAME: Final = (
     "healthProbe",
     "metrics",
 )
+_LISTS: Final = ("nodeGroups", "tolerations", "imagePullSecrets", "topologySpreadConstraints")
+_MAPPINGS: Final = (
+    "nodeSelector",
+    "affinity",
+    "podAnnotations",
+    "podLabels",
+    "serviceAccount",
+    "rbac",
+    "healthProbe",
+    "metrics",
+)
+#: What every item of nodeGroups needs.
+_OF_A_MACHINE: Final = ("name", "gpuCount", "scaleUpEndpoint", "scaleDownEndpoint")
+#: Values of a webhook server, which Forebay has none of.
+_LEFT_OUT: Final = ("webhook", "certManager")
 #: By which a document without a kind is recognized as the values of a predecessor's chart.
 _MARKS: Final = (
     "nodeGroups",
@@ -43,22 +59,30 @@ _MARKS: Final = (
 _LEAST_MEMORY: Final = 256
 #: How often and for how long Prometheus scrapes, where the values do not say so.
 _SCRAPES: Final = {"interval": "30s", "scrapeTimeout": "10s"}
+#: How much alike two names must be for one to be taken for the other: 1 is equal.
+_LIKE: Final = 0.8
 _UNITS: Final = {"Mi": 1, "Gi": 1024, "M": 1, "G": 1000}
 
 
 def is_values(document: Document) -> bool:
-    """Whether the document looks like values of a chart: no object, and with a value that predecessors had."""
-    return "apiVersion" not in document and "kind" not in document and any(name in document for name in _MARKS)
+    """Whether the document looks like values of a chart: no object, and with a value that predecessors had, or a name
+    that is written almost like one.
+    """
+    if "apiVersion" in document or "kind" in document:
+        return False
+    return any(get_close_matches(str(name), _MARKS, 1, _LIKE) for name in document)
 
 
 def migrate_values(document: Document) -> Migration:
     """The values for Forebay's chart, and what to know about the others."""
     said = Notes("Helm values")
     values: Document = {name: document[name] for name in SAME if document.get(name) not in (None, {}, [])}
+    _types(document, said)
+    _machines(items(document, "nodeGroups"), said)
     if mapping(document, "image"):
         said.needed("image is left out: set image.repository to the repository that you pushed Forebay's image to.")
     _election(document, said)
-    if "webhook" in document:
+    if any(name in document for name in _LEFT_OUT):
         said.changed("webhook is left out, with cert-manager: the API server validates budgets itself.")
     values |= _controller(mapping(document, "controller"), values, said)
     if port := mapping(document, "health").get("port"):
@@ -69,12 +93,35 @@ def migrate_values(document: Document) -> Migration:
         values["resources"] = resources
     _metrics(document, values, said)
     _config(mapping(document, "config"), said)
-    known = {*SAME, "image", "leaderElection", "webhook", "controller", "health", "resources", "config", "global"}
-    if unknown := sorted(document.keys() - known):
+    known = {*SAME, *_LEFT_OUT, "image", "leaderElection", "controller", "health", "resources", "config", "global"}
+    names = {str(name) for name in document}
+    unknown = {name: get_close_matches(name, known - names, 1, _LIKE) for name in sorted(names - known)}
+    for name, near in unknown.items():
+        if near:
+            said.needed(f"{name} is left out; did you mean {near[0]}?")
+    if strange := [name for name, near in unknown.items() if not near]:
         said.needed(
-            f"{listed(unknown)}: no value of a predecessor's chart that Forebay knows; see docs/reference/helm.md."
+            f"{listed(strange)}: no value of a predecessor's chart that Forebay knows; see docs/reference/helm.md."
         )
     return Migration(notes=tuple(said.found), values=filled(values))
+
+
+def _types(document: Document, notes: Notes) -> None:
+    for names, kind, noun in ((_LISTS, list, "list"), (_MAPPINGS, Mapping, "mapping")):
+        for name in names:
+            if document.get(name) is not None and not isinstance(document[name], kind):
+                notes.needed(f"{name} is no {noun}, which Forebay's chart refuses; see docs/reference/helm.md.")
+
+
+def _machines(groups: list[Any], notes: Notes) -> None:
+    """Says which machines Forebay's chart would refuse; the predecessor left them out, with a line in its log."""
+    for number, group in enumerate(groups):
+        found = group if isinstance(group, Mapping) else {}
+        for key in _OF_A_MACHINE:
+            if found.get(key) in (None, ""):
+                near = get_close_matches(key, [str(each) for each in found if each not in _OF_A_MACHINE], 1, _LIKE)
+                said = f" ({near[0]} is no key of a machine)" if near else ""
+                notes.needed(f"nodeGroups[{number}].{key} is missing{said}: Forebay's chart refuses such a machine.")
 
 
 def _election(document: Document, notes: Notes) -> None:

@@ -104,11 +104,16 @@ def _controller(document: Document, container: Document, target: MigrationTarget
     entry: Document = {"name": name}
     secret = _key(container)
     if secret is None:
-        said.needed(f"No container has {' or '.join(_KEYS)} from a Secret: put the key into a Secret {name} first.")
+        said.needed(
+            f"No container has {' or '.join(_KEYS)} from a Secret: put the key into a Secret {name} in "
+            f"{target.namespace}, under {_KEYS[0]}."
+        )
         secret = {"name": name, "key": _KEYS[0]}
+        former = target.namespace
+    else:
+        former = str(mapping(document, "metadata").get("namespace") or "default")
     entry["credentialsRef"] = secret
     values["secrets"] = [secret["name"]]
-    former = str(mapping(document, "metadata").get("namespace") or "default")
     if former != target.namespace:
         said.needed(
             f"Copy the Secret {secret['name']} from the namespace {former} to {target.namespace}: Forebay reads "

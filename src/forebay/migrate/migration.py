@@ -51,7 +51,7 @@ def migrate(
     values: Document = {}
     for each in done:
         values |= each.values
-    return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests, target)), values=values)
+    return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests, target, notes)), values=values)
 
 
 def _opened(documents: Iterable[Any]) -> Iterable[Any]:
@@ -66,13 +66,21 @@ def _opened(documents: Iterable[Any]) -> Iterable[Any]:
             yield document
 
 
-def _mistakes(manifests: Iterable[Document], target: MigrationTarget) -> Iterable[MigrationNote]:
-    """What the original had that Forebay's API server refuses."""
+def _mistakes(
+    manifests: Iterable[Document], target: MigrationTarget, notes: Iterable[MigrationNote]
+) -> Iterable[MigrationNote]:
+    """What the original had that Forebay's API server refuses, and no note has said."""
+    said = {(each.about, each.field) for each in notes if each.field}
     for manifest in manifests:
-        faults = [f"{fault.path or 'object'}: {fault.problem}." for fault in all_faults(manifest)]
+        faults = all_faults(manifest)
+        news = [each for each in faults if (described(manifest), each.path) not in said]
         # The API server evaluates rules only where the types are right.
         found = [
-            *(faults or target.broken_rules(manifest)),
-            *(f"{path} is no field of Forebay's: remove it." for path in unknown_fields(manifest)),
+            *(f"{fault.path or 'object'}: {fault.problem}." for fault in news),
+            *(() if faults else target.broken_rules(manifest)),
+            *(
+                f"{path} is no field of Forebay's{f'; did you mean {near}?' if near else ': remove it.'}"
+                for path, near in unknown_fields(manifest).items()
+            ),
         ]
         yield from (MigrationNote(NoteKind.NEEDED, described(manifest), each) for each in found)

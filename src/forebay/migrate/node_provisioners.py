@@ -38,6 +38,12 @@ def _provider(target: MigrationTarget, notes: Notes) -> Document:
     if target.group_provider is None or target.group_location is None:
         notes.needed(
             f"Nothing says where the instance groups are: give --group-provider ({', '.join(possible)}) and "
-            "--group-location, a zone or region."
+            "--group-location, a zone or region.",
+            field="spec.provider",
+        )
+    elif target.group_provider not in target.capabilities:
+        notes.needed(
+            f"{target.group_provider} is no provider of this release: give --group-provider one that has instance "
+            f"groups ({', '.join(possible)}), or install the package that adds it."
         )
     return filled({"name": target.group_provider, "location": target.group_location})

@@ -26,6 +26,8 @@ class MigrationNote(msgspec.Struct, frozen=True):
     #: The object, as `GPUNodeClass standard`.
     about: str
     sentence: str
+    #: The field of the new object that somebody must fill in. What is wrong with it is not said a second time.
+    field: str = ""
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,14 +54,14 @@ class Notes:
     def changed(self, sentence: str) -> None:
         self._add(NoteKind.CHANGED, sentence)
 
-    def needed(self, sentence: str) -> None:
-        self._add(NoteKind.NEEDED, sentence)
+    def needed(self, sentence: str, *, field: str = "") -> None:
+        self._add(NoteKind.NEEDED, sentence, field)
 
     def impossible(self, sentence: str) -> None:
         self._add(NoteKind.IMPOSSIBLE, sentence)
 
-    def _add(self, kind: NoteKind, sentence: str) -> None:
-        note = MigrationNote(kind, self.about, sentence)
+    def _add(self, kind: NoteKind, sentence: str, field: str = "") -> None:
+        note = MigrationNote(kind, self.about, sentence, field)
         if note not in self.found:
             self.found.append(note)
 

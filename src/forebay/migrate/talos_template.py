@@ -29,6 +29,8 @@ def read_template(text: str) -> dict[str, Any]:
         raise UnreadableTemplate(f"it is not YAML ({getattr(error, 'problem', None) or 'no reason given'})") from None
     if not isinstance(found, dict):
         raise UnreadableTemplate("it is no mapping with machine and cluster")
+    if strange := [name for name in ("machine", "cluster") if not isinstance(found.get(name) or {}, dict)]:
+        raise UnreadableTemplate(f"{listed(strange)} in it is no mapping")
     return found
 
 

@@ -5,7 +5,8 @@ happens. What could never work is left out and explained.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 from forebay.migrate.notes import Document, Migration, MigrationNote, Notes, described, items, listed, manifest, mapping
@@ -21,6 +22,16 @@ _LABELS: Final = "forebay.dev/"
 _FORMER_NAMESPACE: Final = "tgp-system"
 #: A part of a continent. Providers' own names have a number or are in capitals.
 _VAGUE_REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)?")
+#: Fields that are carried over, or that a note says something about; all others are left out with a note.
+_CLASS_FIELDS: Final = frozenset(
+    {"providers", "talosConfig", "tailscaleConfig", "instanceRequirements", "limits", "tags"}
+)
+_TALOS_FIELDS: Final = frozenset(
+    {"image", "version", "kubeletImage", "machineConfigTemplate", "machineConfigSecretRef"}
+)
+_PROVIDER_FIELDS: Final = frozenset({"name", "priority", "enabled", "credentialsRef", "regions"})
+_POOL_FIELDS: Final = frozenset({"nodeClassRef", "template", "disruption", "limits", "maxHourlyPrice", "weight"})
+_TEMPLATE_FIELDS: Final = frozenset({"metadata", "spec"})
 #: Of the second class, where one class becomes two.
 _LINUX: Final = "linux"
 
@@ -62,6 +73,7 @@ def _classes(
 ) -> tuple[list[Document], dict[str, str]]:
     """The classes that become of one, and labels for nodes of its pools."""
     spec = mapping(document, "spec")
+    _note_others(spec, _CLASS_FIELDS, "spec", notes)
     entries = [_provider(each, target, notes) for each in items(spec, "providers") if isinstance(each, dict)]
     tailscale = _tailscale(spec, entries, notes)
     common = filled(
@@ -95,8 +107,9 @@ def _ways(
     known = {each["name"]: target.capabilities.get(each["name"]) for each in entries}
     machines = [each for each in entries if _has_nodes(known[each["name"]])]
     if containers := [each["name"] for each in entries if each not in machines]:
+        run, serve = ("run", "they serve") if len(containers) > 1 else ("runs", "it serves")
         notes.changed(
-            f"{listed(containers)} runs containers, which are no nodes: it serves Jobs that are marked for it "
+            f"{listed(containers)} {run} containers, which are no nodes: {serve} Jobs that are marked for it "
             "(docs/providers/), never other pods."
         )
     if not machines:
@@ -119,7 +132,9 @@ def _ways(
     )
     if not bootable:
         return [("", list(entries), scripted)]
-    notes.changed(f"{listed(each['name'] for each in others)} moved to a class of its own: it cannot boot Talos.")
+    moved = listed(each["name"] for each in others)
+    own = "their own: they cannot" if len(others) > 1 else "its own: it cannot"
+    notes.changed(f"{moved} moved to a class of {own} boot Talos.")
     return [("", bootable, {"talosConfig": _talos(talos, target, notes)}), (_LINUX, others, scripted)]
 
 
@@ -154,7 +169,8 @@ def _endpoint(target: MigrationTarget, notes: Notes) -> str:
 
 
 def _talos(talos: Mapping[str, Any], target: MigrationTarget, notes: Notes) -> Document:
-    made: Document = {"image": talos.get("image"), "kubeletImage": talos.get("kubeletImage")}
+    _note_others(talos, _TALOS_FIELDS, "spec.talosConfig", notes)
+    made: Document = {key: talos.get(key) for key in ("image", "version", "kubeletImage")}
     notes.needed(
         f"talosConfig.image is {talos.get('image')!r}: name an image at the provider, made by Talos' Image Factory "
         "with the NVIDIA extensions."
@@ -176,6 +192,7 @@ def _talos(talos: Mapping[str, Any], target: MigrationTarget, notes: Notes) -> D
 
 def _provider(entry: Mapping[str, Any], target: MigrationTarget, notes: Notes) -> Document:
     name = str(entry.get("name", ""))
+    _note_others(entry, _PROVIDER_FIELDS, f"provider {name}", notes)
     if name not in target.capabilities:
         notes.needed(f"{name} is no provider of this release: remove it, or install the package that adds it.")
     credentials = mapping(entry, "credentialsRef")
@@ -250,6 +267,8 @@ def _admitted(namespaces: Sequence[str], target: MigrationTarget, notes: Notes) 
 def _pool(document: Document, class_name: str, labels: Mapping[str, str], notes: Notes) -> Document:
     spec = mapping(document, "spec")
     template = mapping(spec, "template")
+    _note_others(spec, _POOL_FIELDS, "spec", notes)
+    _note_others(template, _TEMPLATE_FIELDS, "spec.template", notes)
     metadata, node = mapping(template, "metadata"), mapping(template, "spec")
     requirements = [made for each in items(node, "requirements") if (made := _requirement(each, notes))]
     made = filled(
@@ -300,6 +319,18 @@ def _without_counterpart(document: Document) -> list[MigrationNote]:
         else "is of no kind that Forebay knows of this predecessor."
     )
     return notes.found
+
+
+def _note_others(found: Mapping[str, Any], known: Collection[str], where: str, notes: Notes) -> None:
+    others = {
+        str(each): get_close_matches(str(each), set(known) - found.keys(), 1) for each in found if each not in known
+    }
+    # What looks like a typing error may be a limit, or a Secret.
+    for name, near in others.items():
+        if near:
+            notes.needed(f"{where}: {name} left out; did you mean {near[0]}?")
+    if strange := [name for name, near in others.items() if not near]:
+        notes.changed(f"{where}: {listed(strange)} left out, because Forebay has no such field.")
 
 
 def _class_of(pool: Document) -> str:

@@ -78,6 +78,10 @@ class Reason(StrEnum):
     CONTAINER_FAILED = "ContainerFailed"
     """The remote container could not run or go on: its image cannot be pulled, or its provider stopped it."""
 
+    LOG_UNREADABLE = "LogUnreadable"
+    """The log of a remote container has been unreadable for minutes. The exit code of its command comes by the log:
+    until then the pod counts as running, and its container is billed."""
+
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
     """What the remote container needs could not be read, such as a Secret of its pod: the message says what is missing.
     Forebay tries again while the pod exists; nothing is started or billed meanwhile."""
@@ -101,6 +105,9 @@ class Reason(StrEnum):
     """The provider's answer was lost. Forebay finds out what happened before it launches anything else."""
     LAUNCH_TIMEOUT = "LaunchTimeout"
     """The machine did not run by its deadline. Forebay terminates it, and the offer cools down."""
+    PRICE_RAISED = "PriceRaised"
+    """The provider bills a machine that is booting, or a remote container, for more than its pool (and Job) allow,
+    though it was offered for less. Forebay terminates it, the offer cools down, and the next one is tried."""
     JOIN_TIMEOUT = "JoinTimeout"
     """The machine did not become a Ready node by its deadline. Forebay terminates it, and the offer cools down."""
     GPUS_MISSING = "GPUsMissing"
@@ -117,7 +124,8 @@ class Reason(StrEnum):
     """Too many nodes of the pool are unhealthy at once, so none is replaced: check network and control plane."""
 
     PROVIDER_NOT_CONFIGURED = "ProviderNotConfigured"
-    """The provider of the GPUInstance is no longer configured, so Forebay cannot terminate it: configure it again."""
+    """The provider of the GPUInstance is no longer configured, or has credentials of another account by now, so Forebay
+    cannot terminate it: configure it again."""
 
     UNDER_MAINTENANCE = "UnderMaintenance"
     """Somebody cordoned the node or marked the machine, so Forebay leaves it as it is until that is taken back."""
@@ -207,7 +215,8 @@ class Reason(StrEnum):
     COOLING_DOWN = "CoolingDown"
     """Offers that fit the pod failed lately, or their zone or provider did, and are cooling down."""
     NOT_ALLOWED = "NotAllowed"
-    """The class or pool does not allow the offers that fit the pod: region, GPU type, spot or size."""
+    """The class or pool does not allow the offers that fit the pod: region, GPU type, spot or size; or the virtual node
+    of remote pods is cordoned."""
     OFFER_INVALID = "OfferInvalid"
     """The provider's offer is invalid, such as one with a negative price."""
     PROVIDER_DISABLED = "ProviderDisabled"

@@ -113,13 +113,25 @@ class OfferKey(NamedTuple):
     spot: bool
 
 
+class SourcePoolKey(NamedTuple):
+    """Key under which cooldowns of one pool at one source are kept; or of a NodeProvisioner, without a namespace."""
+
+    namespace: str
+    pool: str
+    node_class: str
+    provider: str
+
+
 #: What may cool down. No two of these are equal, because they differ in length.
-CooldownKey = OfferKey | ZoneKey | SourceKey
+CooldownKey = OfferKey | ZoneKey | SourceKey | SourcePoolKey
 
 
-def cooldown_keys(source: SourceKey, offer: OfferKey) -> tuple[OfferKey, ZoneKey, SourceKey]:
-    """What keeps an offer of this source from being tried while it cools down, the narrowest first."""
-    return offer, ZoneKey(source.node_class, source.provider, offer.zone or offer.region), source
+def cooldown_keys(
+    source: SourceKey, offer: OfferKey, pool: tuple[str, str] = ("", "")
+) -> tuple[OfferKey, ZoneKey, SourcePoolKey, SourceKey]:
+    """What keeps an offer of this source from being tried for the pool while it cools down, the narrowest first."""
+    zone = ZoneKey(source.node_class, source.provider, offer.zone or offer.region)
+    return offer, zone, SourcePoolKey(*pool, *source), source
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +241,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     #: What the provider keeps for this cluster beside machines although it has none that needs it, such as an SSH key,
     #: in words. It deletes these itself; until then the class must stay, whose credentials it needs for that.
     leftovers: tuple[str, ...] = ()
+    #: The account that was listed: its id, or a fingerprint of the credentials where the provider does not tell that.
+    #: What another account has is not in it. None: the provider has no accounts.
+    account: str | None = None
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,6 +370,9 @@ class FailureScope(StrEnum):
     OFFER = "Offer"
     #: Every offer of the source in the offer's zone, or in its region where that has no zones.
     ZONE = "Zone"
+    #: Every offer of the source, for the pool or NodeProvisioner of the record: none of its machines becomes a usable
+    #: node.
+    POOL = "Pool"
     #: Every offer of the source: its credentials, its quota or the provider itself.
     SOURCE = "Source"
 

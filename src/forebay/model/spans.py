@@ -5,6 +5,11 @@ from datetime import timedelta
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
 
 
+def hours(span: timedelta) -> str:
+    """The window of a budget as its spec has it, in hours: `24h`."""
+    return f"{span // timedelta(hours=1)}h"
+
+
 def human(span: timedelta) -> str:
     """The duration as Kubernetes' HumanDuration prints it: the longer, the coarser, and never more than two units."""
     seconds = int(span.total_seconds())

@@ -387,6 +387,6 @@ def _why_no_socket(error: OSError, peer: str, *, tls: bool) -> str:
         return f"there is no route to {peer}: check that this machine is in the right network"
     if isinstance(error, ConnectionError) and tls:
         return f"{peer} closed the connection during the TLS handshake: perhaps it requires a client certificate"
-    if isinstance(error, asyncio.TimeoutError) or error.errno == errno.ETIMEDOUT:
+    if error.errno == errno.ETIMEDOUT:
         return f"{peer} did not answer the attempt to connect"
     return f"no connection to {peer}: {error.strerror or _errno_name(error)}"

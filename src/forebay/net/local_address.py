@@ -1,7 +1,11 @@
 """The address of this machine, or pod, by which another one can reach it."""
 
 import socket
+from typing import Final
 from urllib.parse import urlsplit
+
+#: No route depends on the port.
+_ANY_PORT: Final = 443
 
 
 def address_towards(url: str) -> str | None:
@@ -9,9 +13,8 @@ def address_towards(url: str) -> str | None:
 
     Nothing is sent: connecting a datagram socket only chooses the route.
     """
-    parts = urlsplit(url)
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)
+        found = socket.getaddrinfo(urlsplit(url).hostname, _ANY_PORT, type=socket.SOCK_DGRAM)
     except OSError:
         return None
     for family, kind, protocol, _, address in found:

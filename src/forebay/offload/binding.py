@@ -24,16 +24,17 @@ def binding(namespace: str, name: str, uid: str, node: str = VIRTUAL_NODE) -> di
     The marks ride in the same write where the API server takes them over (1.36 does, 1.34 drops them): whoever needs
     them must also write `pod_marks`.
     """
+    plain = plain_binding(namespace, name, uid, node)
+    marks = {"labels": {MANAGED_MARK: "true"}, "annotations": {EXTERNAL_ANNOTATION: "true"}}
+    return {**plain, "metadata": {**plain["metadata"], **marks}}
+
+
+def plain_binding(namespace: str, name: str, uid: str, node: str = VIRTUAL_NODE) -> dict[str, Any]:
+    """Body of `pods/binding` for a pod that does not run remotely."""
     return {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "uid": uid,
-            "labels": {MANAGED_MARK: "true"},
-            "annotations": {EXTERNAL_ANNOTATION: "true"},
-        },
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,9 @@ from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.offload.marks import InvalidMark, Marks, is_managed, read_marks
+
+#: A shorter wait is not told.
+_WORTH_TELLING: Final = timedelta(seconds=1)
 
 
 class OffloadRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,8 +116,11 @@ def _decide(pod: Pod, job: MarkedJob, rules: OffloadRules, *, rank: int, pending
     since = pod.unschedulable_since or pod.created
     due = since + rules.max_pending
     if now >= due:
-        waited = human(now - since)
-        return Leaves(pod=pod, job=job, marks=marks, why=f"No node has taken the pod for {waited}.")
+        waited = now - since
+        why = (
+            f"No node has taken the pod for {human(waited)}." if waited >= _WORTH_TELLING else "No node takes the pod."
+        )
+        return Leaves(pod=pod, job=job, marks=marks, why=why)
     if rank >= rules.pending_threshold:
         why = f"{pending} marked Jobs wait, and only {rules.pending_threshold} may."
         return Leaves(pod=pod, job=job, marks=marks, why=why)

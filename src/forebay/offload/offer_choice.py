@@ -1,18 +1,25 @@
 """Which remote containers a pod may have: enough GPU memory, price under the cap, cheapest first."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.api.names import GPU_TYPE_LABEL, PROVIDER_LABEL, REGION_LABEL, VIRTUAL_NODE
+from forebay.api.names import (
+    CLOUD_TYPE_ANNOTATION,
+    GPU_TYPE_LABEL,
+    MAX_PRICE_ANNOTATION,
+    PROVIDER_LABEL,
+    REGION_LABEL,
+    VIRTUAL_NODE,
+)
 from forebay.model.fit import selects
 from forebay.model.gpu_models import canonical, matching_models
 from forebay.model.nodes import Node
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.sources import CooldownKey, Offer, Source, SourceKey, cooldown_keys
+from forebay.model.sources import CooldownKey, Offer, OfferKey, Source, SourceKey, cooldown_keys
 from forebay.model.workloads import Pod
 from forebay.offload.marks import Marks, shortened
 from forebay.offload.virtual_node import LABELS
@@ -30,6 +37,8 @@ class ContainerChoice(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer
     #: By which offers of several providers are compared: price x (1 + 0.1 x priority).
     effective_price: UsdPerHour
+    #: Most that the Job may cost.
+    most: UsdPerHour
 
 
 class NoContainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +52,24 @@ class NoContainer(msgspec.Struct, frozen=True, kw_only=True):
 _ORDER: Final = (
     Reason.NO_OFFER_FITS,
     Reason.NOT_ALLOWED,
+    Reason.PRICE_UNUSUAL,
     Reason.PRICE_TOO_HIGH,
     Reason.OUT_OF_STOCK,
     Reason.COOLING_DOWN,
 )
 
 
+class Exclusions(NamedTuple):
+    """Offers that no Job gets now."""
+
+    #: What failed lately: until when it is not tried, and why.
+    cooling: Mapping[CooldownKey, str] = {}
+    #: What the pool or its class does not allow: reason, and a clause.
+    refused: Mapping[OfferKey, tuple[Reason, str]] = {}
+
+
 def container_choices(
-    pod: Pod, marks: Marks, sources: Iterable[Source], max_gpu_price: UsdPerHour, cooling: Collection[CooldownKey]
+    pod: Pod, marks: Marks, sources: Iterable[Source], max_gpu_price: UsdPerHour, excluded: Exclusions
 ) -> tuple[ContainerChoice, ...] | NoContainer:
     """All offers of containers for the pod, cheapest first: after a capacity error the next one is tried at once."""
     found: list[ContainerChoice] = []
@@ -59,11 +78,17 @@ def container_choices(
         for offer in source.offers or ():
             if not source.enabled or source.problem is not None or source.delivery_of(offer).has_node:
                 continue
-            why = _why_not(pod, marks, source, offer, max_gpu_price, cooling)
+            why = _why_not(pod, marks, source, offer, max_gpu_price, excluded)
             if why is None:
                 units = offer.price.units * (10 + source.priority) // 10
-                choice = ContainerChoice(source=source.key, offer=offer, effective_price=UsdPerHour.from_units(units))
-                found.append(choice)
+                found.append(
+                    ContainerChoice(
+                        source=source.key,
+                        offer=offer,
+                        effective_price=UsdPerHour.from_units(units),
+                        most=_price_cap(pod, marks, offer, max_gpu_price),
+                    )
+                )
             elif nearest is None or why.nearness > nearest.nearness:
                 nearest = why
     if found:
@@ -75,7 +100,7 @@ def container_choices(
 
 
 class _Excluded(NamedTuple):
-    """Why an offer will not do. `closeness`: at most 0, and the less it lacks, the closer to that."""
+    """Why an offer will not do. `closeness`: the less it lacks, the more."""
 
     reason: Reason
     sentence: str
@@ -92,7 +117,7 @@ def _why_not(  # noqa: PLR0917 (what is compared)
     source: Source,
     offer: Offer,
     max_gpu_price: UsdPerHour,
-    cooling: Collection[CooldownKey],
+    excluded: Exclusions,
 ) -> _Excluded | None:
     name = f"{offer.instance_type} of {offer.provider}"
     if not pod.shape.requests.fits_within(offer.allocatable):
@@ -113,19 +138,34 @@ def _why_not(  # noqa: PLR0917 (what is compared)
             Reason.NOT_ALLOWED, f"The Job asks for data center {places}: name it in regions of the provider."
         )
     if (marks.cloud or _USUAL_CLOUD) != (offer.zone or _USUAL_CLOUD):
-        return _Excluded(
-            Reason.NOT_ALLOWED, f"The Job asks for the {marks.cloud or _USUAL_CLOUD} cloud, and {name} is elsewhere."
-        )
-    cap = (marks.max_price or max_gpu_price) * max(int(pod.shape.gpus((offer.gpu_resource,))), 1)
+        return _Excluded(Reason.NOT_ALLOWED, _other_cloud(name, offer, marks))
+    cap = _price_cap(pod, marks, offer, max_gpu_price)
     if offer.price > cap:
-        return _Excluded(
-            Reason.PRICE_TOO_HIGH, f"{name} costs {offer.price}, and the Job may cost {cap}.", -offer.price.units
-        )
+        knob = "--max-gpu-price" if marks.max_price is None else MAX_PRICE_ANNOTATION
+        sentence = f"{name} costs {offer.price}, and the Job may cost {cap} ({knob})."
+        return _Excluded(Reason.PRICE_TOO_HIGH, sentence, -offer.price.units)
+    if offer.key in excluded.refused:
+        # The Job would take it.
+        reason, clause = excluded.refused[offer.key]
+        closeness = 1 if reason is Reason.NOT_ALLOWED else -offer.price.units
+        return _Excluded(reason, f"{name}: {clause}.", closeness)
     if offer.stock == 0:
         return _Excluded(Reason.OUT_OF_STOCK, f"{offer.provider} has no {offer.instance_type} now.")
-    if any(key in cooling for key in cooldown_keys(source.key, offer.key)):
-        return _Excluded(Reason.COOLING_DOWN, f"{name} failed lately and is cooling down.")
-    return None
+    cooling = excluded.cooling
+    told = next((cooling[key] for key in cooldown_keys(source.key, offer.key) if key in cooling), None)
+    return None if told is None else _Excluded(Reason.COOLING_DOWN, f"{name} is cooling down {told}.")
+
+
+def _price_cap(pod: Pod, marks: Marks, offer: Offer, max_gpu_price: UsdPerHour) -> UsdPerHour:
+    """Most that the container of the pod may cost, by the GPUs that it requests."""
+    return (marks.max_price or max_gpu_price) * max(int(pod.shape.gpus((offer.gpu_resource,))), 1)
+
+
+def _other_cloud(name: str, offer: Offer, marks: Marks) -> str:
+    where = offer.zone or _USUAL_CLOUD
+    if marks.cloud is not None:
+        return f"The Job asks for the {marks.cloud} cloud, and {name} is in the {where} cloud."
+    return f"{name} is in the {where} cloud, for Jobs that ask for it ({CLOUD_TYPE_ANNOTATION}: {where})."
 
 
 def _any_of(names: Sequence[str]) -> str:

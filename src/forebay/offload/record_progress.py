@@ -18,6 +18,10 @@ _NO_REPORT: Final = (
 )
 
 
+_NO_RECORD: Final = (
+    "The GPUInstance of the container was removed by hand, and with it all that is known of the container: what ran in "
+    "it counts as lost."
+)
 _DELETED: Final = "The pod was deleted, and its container is gone."
 
 
@@ -26,6 +30,7 @@ class ReportedExit(msgspec.Struct, frozen=True, kw_only=True):
 
     #: None while the command runs.
     exit_code: int | None = None
+    #: When the command ended; never later than when that was read.
     at: datetime | None = None
     restarts: int = 0
     last_exit_code: int | None = None
@@ -94,6 +99,13 @@ def _by_records(
     return _with_end(shown, last, told, has_command=has_command, deleted=deleted)
 
 
+def without_record(container: str, image: str, started: datetime) -> RemoteContainer:
+    """The container of a pod that has run, and whose GPUInstance somebody has taken away: a pod runs once, and nothing
+    tells any more how its run ended.
+    """
+    return RemoteContainer(container=container, image=image, started=started, ended=RemoteEnd.LOST, message=_NO_RECORD)
+
+
 def container_of_pod(records: Iterable[GPUInstance]) -> GPUInstance | None:
     """The record of the container that ran, or will run, the pod; None where none was ordered.
 
@@ -123,9 +135,12 @@ def _with_end(
         # What the provider stopped after it had run was lost; what never ran could not start.
         end = RemoteEnd.LOST if shown.started is not None else RemoteEnd.BROKEN
         return msgspec.structs.replace(shown, ended=end, finished=finished.at, message=finished.message)
-    if shown.started is None or not _is_over(record):
-        return msgspec.structs.replace(shown, id=None) if _is_over(record) else shown
+    if not _is_over(record):
+        return shown
     ending = _entered(record, InstanceState.TERMINATING) or _entered(record, InstanceState.GONE)
+    if shown.started is None:
+        # Why it did not run, and not how far its termination is.
+        return msgspec.structs.replace(shown, id=None, message=ending.message if ending is not None else shown.message)
     lost = [each for each in _transitions(record) if each.reason in _LOST]
     why = lost[0] if lost else ending
     if why is None or (deleted and not lost):

@@ -166,9 +166,15 @@ def _volumes(spec: ManifestSpec, container: ManifestContainer) -> Iterator[str]:
                 "downwardAPI": "Use env with fieldRef instead.",
             }.get(kind, "Read and write what it holds over the network instead.")
             yield f"Volume {name} is a {kind}, which does not exist outside the cluster. {instead}"
+    places: dict[str, str] = {}
     for mount in container.volume_mounts:
         if kinds.get(mount.name) != "emptyDir":
             continue
+        if (other := places.setdefault(mount.name, mount.mount_path)) != mount.mount_path:
+            yield (
+                f"The emptyDir {mount.name} is mounted at {other} and {mount.mount_path}, which are two directories in "
+                "a remote container. Mount it once."
+            )
         if mount.sub_path or mount.sub_path_expr:
             yield f"The mount at {mount.mount_path} has a subPath, which a remote container cannot have. Remove it."
         elif not container.command and mount.mount_path not in _ALWAYS_THERE:

@@ -51,9 +51,11 @@ def node_status(
 ) -> dict[str, Any]:
     """The status as a strategic merge patch. `since`: when it became ready.
 
-    The node has room for pods and for no GPU: a GPU that nobody can be scheduled to must not count as free.
+    Nothing of the node is allocatable. A GPU that nobody can be scheduled to must not count as free; and a scheduler
+    would place pods there that tolerate every taint and request nothing, if there were room for one: they would never
+    run. Forebay's own binding asks for no room.
     """
-    room = {"pods": str(most_pods), "cpu": "0", "memory": "0"}
+    capacity = {"pods": str(most_pods), "cpu": "0", "memory": "0"}
     conditions = [
         _condition("Ready", "True", "RemotePodsServed", "Forebay runs its pods remotely.", since=since, now=now)
     ]
@@ -61,8 +63,8 @@ def node_status(
         _condition(kind, "False", "NotApplicable", message, since=since, now=now) for kind, message in _HEALTHY.items()
     ]
     status: dict[str, Any] = {
-        "capacity": room,
-        "allocatable": room,
+        "capacity": capacity,
+        "allocatable": dict.fromkeys(capacity, "0"),
         "conditions": conditions,
         "nodeInfo": {
             "architecture": "amd64",

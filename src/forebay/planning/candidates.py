@@ -36,7 +36,8 @@ class CoolingDown(NamedTuple):
     """An offer, zone or source that is not tried now."""
 
     until: datetime
-    sentence: str
+    #: What failed, and when.
+    cause: str
 
 
 class CandidateContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,7 +240,7 @@ def _unavailable(candidate: Candidate, context: CandidateContext, in_use: Collec
     if cooldown is not None:
         return (
             Reason.COOLING_DOWN,
-            f"is cooling down until {cooldown.until:%Y-%m-%d %H:%M:%S} UTC: {cooldown.sentence.rstrip('.')}",
+            f"is cooling down until {cooldown.until:%Y-%m-%d %H:%M:%S} UTC: {cooldown.cause}",
         )
     if candidate.available == 0:
         return Reason.OUT_OF_STOCK, "its provider has none in stock"
@@ -250,6 +251,7 @@ def _cooldown(candidate: Candidate, context: CandidateContext) -> CoolingDown | 
     """The cooldown of the offer, its zone or its source that ends last."""
     if not context.cooldowns:
         return None
-    keys = cooldown_keys(candidate.source, candidate.offer.key)
+    pool = (candidate.pool.namespace, candidate.pool.name)
+    keys = cooldown_keys(candidate.source, candidate.offer.key, pool)
     found = (each for key in keys if (each := context.cooldowns.get(key)) is not None and each.until > context.now)
     return max(found, key=lambda each: each.until, default=None)

@@ -1,6 +1,6 @@
 """Caps: what pools and classes may still buy. An instance counts until it is proven gone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass
@@ -29,6 +29,73 @@ def caps(
             mine = [each for each in held if each.spec.node_class_name == name]
             made += _caps(f"GPUNodeClass {name}", members, node_class.spec.limits, mine)
     return tuple(made)
+
+
+def beyond_limits(
+    pools: Iterable[GPUNodePool],
+    classes: Iterable[GPUNodeClass],
+    records: Iterable[GPUInstance],
+    waiting: Collection[str],
+) -> Iterable[tuple[GPUInstance, str]]:
+    """Those of the `waiting` (UIDs), the newest first to go, that limits leave no room for, with the limit's name.
+
+    Limits may have been lowered since these were ordered.
+    """
+    held = sorted(
+        (each for each in records if each.state is not InstanceState.GONE), key=lambda each: _age(each, waiting)
+    )
+    limited = [(f"GPUNodePool {'/'.join(each.key)}", each.spec.limits, _of_pool(each)) for each in pools]
+    limited += [(f"GPUNodeClass {each.metadata.name}", each.spec.limits, _of_class(each)) for each in classes]
+    gone: set[str] = set()
+    for owner, limits, holds in limited:
+        mine = [each for each in held if limits is not None and each.uid not in gone and holds(each)]
+        if limits is None or not mine or mine[-1].uid not in waiting:
+            continue
+        allowed = _Allowed(limits)
+        for record in mine:
+            broken = allowed.take(record, needed=record.uid not in waiting)
+            if broken is not None:
+                gone.add(record.uid)
+                yield record, f"{broken} of {owner}"
+
+
+class _Allowed:
+    """What limits leave as machines are counted."""
+
+    def __init__(self, limits: Limits) -> None:
+        most = Resources.parse(limits.resources)
+        self._nodes = limits.max_nodes
+        self._cost = None if limits.max_hourly_cost is None else UsdPerHour(limits.max_hourly_cost)
+        self._resources = {name: most.amount(name) for name in sorted(limits.resources)}
+
+    def take(self, record: GPUInstance, *, needed: bool) -> str | None:
+        """The limit that the machine would exceed; None where it is counted, as one that is `needed` always is."""
+        nodes = None if self._nodes is None else self._nodes - 1
+        cost = None if self._cost is None else self._cost - hourly_price(record)
+        amounts = _amounts(record) if self._resources else Resources()
+        resources = {name: left - amounts.amount(name) for name, left in self._resources.items()}
+        broken = next((f"limits.resources.{name}" for name, left in resources.items() if left < 0), None)
+        if cost is not None and cost < UsdPerHour.zero():
+            broken = "limits.maxHourlyCost"
+        if nodes is not None and nodes < 0:
+            broken = "limits.maxNodes"
+        if broken is None or needed:
+            self._nodes, self._cost, self._resources = nodes, cost, resources
+            return None
+        return broken
+
+
+def _age(record: GPUInstance, waiting: Collection[str]) -> tuple[bool, float, str]:
+    created = record.metadata.creation_timestamp
+    return record.uid in waiting, created.timestamp() if created is not None else 0.0, record.uid
+
+
+def _of_pool(pool: GPUNodePool) -> Callable[[GPUInstance], bool]:
+    return lambda record: record.pool_key == pool.key
+
+
+def _of_class(node_class: GPUNodeClass) -> Callable[[GPUInstance], bool]:
+    return lambda record: record.spec.node_class_name == node_class.metadata.name
 
 
 def _pool_of(record: GPUInstance) -> PoolKey | None:

@@ -45,6 +45,8 @@ _GIB: Final = 2**30
 _LISTED: Final = {"vast": 1, "vastai": 1, "vast.ai": 1}
 #: Larger numbers are mistakes in the table.
 _LARGEST: Final = 10**6
+#: Characters of a name that an error quotes.
+_LONGEST_NAME: Final = 60
 _PODS: Final = 110
 #: GPUs that come with an Arm processor.
 _ON_ARM: Final = frozenset({"GB200", "GH200", "T4g"})
@@ -93,7 +95,9 @@ def _check(header: list[str]) -> None:
         raise TableError("the table is empty: its first line must name the columns")
     for name in header:
         if name not in COLUMNS:
-            raise TableError(f'"{name}" is not a column of an offers table; columns are {", ".join(COLUMNS)}')
+            # A file of another kind may be one long line.
+            said = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+            raise TableError(f'"{said}" is not a column of an offers table; columns are {", ".join(COLUMNS)}')
         if header.count(name) > 1:
             raise TableError(f'column "{name}" occurs twice')
     missing = [name for name in NEEDED if name not in header]

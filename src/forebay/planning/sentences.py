@@ -133,10 +133,12 @@ def _scarce(group: PodGroup, suitable: Sequence[PricedCandidate], inventory: Inv
             f"raise the limit{'s' if several else ''}{_raise(group, priced, inventory)}, or wait until other capacity "
             "is terminated."
         )
+    # What its provider has none of is excluded before.
+    taken = "all of its stock" if len(suitable) == 1 else f"the stock of all {len(suitable)} offers that would fit"
     return Reason.OUT_OF_STOCK, (
-        f"{described(best.candidate)} would fit, but "
-        f"{'it is' if len(suitable) == 1 else f'all {len(suitable)} offers that would fit are'} out of stock: allow "
-        "more regions, providers or GPU types, or add machines."
+        f"{described(best.candidate)} would fit, but other waiting pods get "
+        f"{'it' if best.candidate.offer.node_name is not None and len(suitable) == 1 else taken}: allow more regions, "
+        "providers or GPU types, or add machines."
     )
 
 
@@ -200,6 +202,12 @@ def _hint(group: PodGroup, candidates: Sequence[Candidate]) -> str:
     requests = group.shape.requests
     admitting = [candidate for candidate in candidates if admits(group, candidate)]
     if not admitting:
+        if all(each.namespaces is not None and group.namespace not in each.namespaces for each in candidates):
+            where = group.namespace
+            return (
+                f"No GPUNodePool serves namespace {where}: one in the operator's own namespace does, unless its "
+                f"namespaceSelector leaves {where} out, and one in {where} if its class allows that."
+            )
         if misspelt := _unknown_gpu_types(group, candidates):
             return misspelt
         if group.pin is not None:

@@ -154,7 +154,9 @@ class Provider(Protocol):
         ...
 
     async def instances(self) -> Found:
-        """Every instance of this cluster: a complete answer (all pages) or an error."""
+        """Every instance of this cluster: a complete answer (all pages) or an error. With `Found.account`, what is in
+        another account is not taken for gone once the class has other credentials.
+        """
         ...
 
     async def terminate(self, instance_id: str) -> None:
@@ -264,6 +266,10 @@ class GroupMembers(msgspec.Struct, frozen=True, kw_only=True):
 @runtime_checkable
 class HasGroups(Protocol):
     """What a provider of instance groups adds to `Provider`. Groups belong to the user; Forebay only sizes them."""
+
+    async def account(self) -> str:
+        """The account that the groups are in, as in `Found.account`."""
+        ...
 
     async def members(self, group: str) -> GroupMembers:
         """All members of the group: a complete answer (all pages) or an error. Raises `Rejected` where there is no such

@@ -13,6 +13,7 @@ What a provider's own codes mean comes before this table: `CloudDialect.meaning`
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -40,6 +41,8 @@ T = TypeVar("T")
 
 _MAX_BODY: Final = 32 * 1024 * 1024
 _LONGEST_QUOTE: Final = 200
+#: Digits of a digest of credentials: enough to tell them apart, and too few to find them out.
+_FINGERPRINT: Final = 16
 _LONGEST_WAIT: Final = timedelta(days=1)
 _UNAUTHORIZED: Final = frozenset({401, 403})
 _TOO_MANY_REQUESTS: Final = 429
@@ -153,6 +156,11 @@ class CloudCalls:
                     yield chunk
         except TransportError as error:
             raise Unavailable(f"{self._redacted(str(error))}.") from None
+
+    async def account(self) -> str:
+        """A fingerprint of address and credentials, for APIs that do not tell whose account they are of."""
+        key = await self._credentials()
+        return hashlib.sha256(f"{self._base}\n{key or ''}".encode()).hexdigest()[:_FINGERPRINT]
 
     async def close(self) -> None:
         if not self._closed:

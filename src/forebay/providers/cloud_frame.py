@@ -4,13 +4,16 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+from msgspec.structs import replace
+
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.parts import SecretKeyRef
-from forebay.model.sources import Capabilities, Check
+from forebay.model.sources import Capabilities, Check, Found
 from forebay.net.rate_budget import Lane
 from forebay.net.transport import Request, Transport
 from forebay.providers.base import Provider, ProviderError, Rejected, Unavailable
-from forebay.providers.pacing import paced
+from forebay.providers.pacing import cloud_transport
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.secrets import Secrets
 
@@ -38,6 +41,17 @@ def require_regions(label: str, wanted: Iterable[str], known: Collection[str], n
         )
 
 
+def stated_time(text: str | None) -> datetime | None:
+    """A time of a cloud; None where it states none, or not in a form that can be read: one odd time, of somebody
+    else's disk perhaps, must not hide a whole listing.
+    """
+    try:
+        time = msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        return None
+    return time if time.tzinfo is not None else None
+
+
 async def all_items(listing: str, page: Callable[[str | None], Awaitable[tuple[Iterable[T], str | None]]]) -> list[T]:
     """Items of all pages, complete or an error.
 
@@ -55,6 +69,17 @@ async def all_items(listing: str, page: Callable[[str | None], Awaitable[tuple[I
             raise Unavailable(f"{listing} says that there is more, and not where.")
         begin = following
     raise Unavailable(f"{listing} has no end after {MOST_PAGES} pages.")
+
+
+async def of_one_account(account: Callable[[], Awaitable[str]], listing: Callable[[], Awaitable[Found]]) -> Found:
+    """The listing, with the account that it is of. Credentials that were replaced meanwhile, by those of another
+    account, are an error: half of the listing might be of either.
+    """
+    before = await account()
+    found = await listing()
+    if await account() != before:
+        raise Unavailable("The credentials were replaced during the listing. The next listing tells.")
+    return replace(found, account=before)
 
 
 class _MakesProvider(Protocol):
@@ -78,12 +103,12 @@ def builder(
     base: str,
     lane_of: Callable[[Request], Lane] | None = None,
 ) -> Callable[[Entry, ProviderContext], Provider]:
-    """`ProviderPlugin.build` of a cloud whose public API is at `base`. `lane_of` is as for `paced`."""
+    """`ProviderPlugin.build` of a cloud whose public API is at `base`. `lane_of` is as for `pacing.paced`."""
 
     def build(entry: Entry, context: ProviderContext) -> Provider:
         return make(
             context.cluster,
-            paced(context.make_transport(None), capabilities, lane_of),
+            cloud_transport(context.make_transport(None), capabilities, lane_of),
             Secrets(context.secrets, context.namespace, context.redactor),
             context.clock,
             entry.credentials_ref,

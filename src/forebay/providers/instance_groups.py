@@ -24,6 +24,7 @@ from forebay.model.sources import (
     Offer,
 )
 from forebay.providers.base import GroupMember, GroupsProvider, LaunchRequest, ProviderError, Rejected
+from forebay.providers.cloud_frame import of_one_account
 
 #: Seconds in which calls about the same group are collected into one request.
 _COLLECTED: Final = 0.05
@@ -72,6 +73,9 @@ class InstanceGroups:
         return Instance(id=member_id(group, name), phase=InstancePhase.STARTING, node_name=name)
 
     async def instances(self) -> Found:
+        return await of_one_account(self._provider.account, self._instances)
+
+    async def _instances(self) -> Found:
         """The members of all groups. One group that cannot be listed makes the whole listing an error."""
         listed = await asyncio.gather(*(self._provider.members(group) for group in self._groups))
         found = dict(zip(self._groups, listed, strict=True))

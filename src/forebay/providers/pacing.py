@@ -1,4 +1,4 @@
-"""Transports that keep to a provider's published rate limits."""
+"""Transports of cloud providers: they keep to the published rate limits, and repeat a read that fails at once."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,6 +6,7 @@ from typing import Final
 
 from forebay.model.sources import Capabilities
 from forebay.net.rate_budget import Lane, RateBudget
+from forebay.net.repeated_reads import RepeatedReads
 from forebay.net.transport import Request, Transport
 
 #: Seconds that a request may wait for its turn.
@@ -13,6 +14,13 @@ _LONGEST_WAIT: Final = 30.0
 #: What pods wait for, or what ends a bill, comes before what is only to be known; one in ten is for that.
 _CHANGES: Final = Lane("changes", 9)
 _READS: Final = Lane("reads")
+
+
+def cloud_transport(
+    transport: Transport, capabilities: Capabilities, lane_of: Callable[[Request], Lane] | None = None
+) -> Transport:
+    """The transport, paced, which repeats reads that fail at once. Each repetition counts for the rate limits."""
+    return RepeatedReads(paced(transport, capabilities, lane_of))
 
 
 def paced(

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -26,6 +27,7 @@ from forebay.planning.gangs import GangKey, gang_key
 from forebay.reconcile.buying import plan_for
 from forebay.reconcile.decisions import AddUsageFinalizer, PodEvent, RemovePauseAnnotations, RemoveUsageFinalizer
 from forebay.reconcile.isolation import Faults
+from forebay.reconcile.remote_choices import RemoteChoices
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
 _ALERT_ONLY: Final = EnforcementAction.ALERT_ONLY
@@ -91,7 +93,7 @@ def admit(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) 
         return Admitted(pods=reservations.left)
     for pod in _committed(snapshot, reservations, budget_state):
         admission.reserve(pod)
-    _reserve_dollars(snapshot, admission)
+    _reserve_dollars(snapshot, admission, budget_state)
     held = {pod.uid: found for pod in reservations.left if (found := admission.admit(pod)) is not None}
     held |= _other_gang_members(reservations.left, held)
     return Admitted(
@@ -133,14 +135,19 @@ def _committed(snapshot: Snapshot, reservations: Reservations, budget_state: Bud
                 yield pod
 
 
-def _reserve_dollars(snapshot: Snapshot, admission: Admission) -> None:
+def _reserve_dollars(snapshot: Snapshot, admission: Admission, budget_state: BudgetState) -> None:
     """Reserve dollars for machines that are launching and not billed yet; the ledgers hold all others."""
     waiting = {pod.uid: pod for pod in snapshot.pending}
+
+    def live(uid: str) -> Pod | None:
+        # The pod of a remote container is bound before its container is launched.
+        return waiting.get(uid) or next((each.pods[uid] for each in budget_state.accounts if uid in each.pods), None)
+
     for record in snapshot.records:
         billed = record.status.billed_from if record.status is not None else None
         if billed is not None or record.state is InstanceState.GONE or not record.spec.hourly_price:
             continue
-        pods = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting]
+        pods = [pod for ref in record.spec.pods if (pod := live(ref.uid)) is not None]
         admission.reserve_launch(pods, UsdPerHour(str(record.spec.hourly_price)), record.billing.minimum)
 
 
@@ -165,15 +172,21 @@ def gates(snapshot: Snapshot, budgeting: Budgeting) -> Gates:
         return Gates()
     if budgeting.admission is None:
         return Gates(released=tuple(_ungate(pod) for pod in budget_state.gated if pod.deleted is None))
-    found = release(budget_state.gated, budgeting.admission, unplaceable=lambda pod: _is_unplaceable(snapshot, pod))
+    remote = cache(lambda: RemoteChoices(snapshot))
+
+    def unplaceable(pod: Pod) -> bool:
+        may_leave = pod.uid in snapshot.portable or pod.uid in snapshot.unread
+        return not (may_leave and remote().any_for(pod)) and _no_node_for(snapshot, pod)
+
+    found = release(budget_state.gated, budgeting.admission, unplaceable=unplaceable)
     return Gates(
         released=tuple(each for each in found if isinstance(each, Release)),
         held=tuple(each for each in found if isinstance(each, Held)),
     )
 
 
-def _is_unplaceable(snapshot: Snapshot, pod: Pod) -> bool:
-    """Whether no node, even an empty one, and no offer could run the pod. False where some offers are not known."""
+def _no_node_for(snapshot: Snapshot, pod: Pod) -> bool:
+    """Whether no node, even an empty one, and no offer of one could run the pod. False where some are not known."""
     if any(source.offers is None for source in snapshot.sources.values()):
         return False
     for node in (*snapshot.nodes.values(), *snapshot.last_seen_nodes.values()):

@@ -9,10 +9,10 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose, ReplacedInstance
 from forebay.budgets.admission import Admission, Held
 from forebay.demand.reservation import Reservation
-from forebay.lifecycle.cooldown import cooldowns, failures_so_far
+from forebay.lifecycle.cooldown import cooldowns, failures_so_far, without_usable_nodes
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.reasons import Reason
-from forebay.model.sources import OfferKey, SourceKey
+from forebay.model.sources import FailureScope, OfferKey, SourceKey, SourcePoolKey
 from forebay.model.workloads import Pod
 from forebay.planning.candidates import CandidateContext, CandidateSet, CoolingDown, candidates
 from forebay.planning.gangs import Gang, Gangs, gang_key
@@ -103,29 +103,34 @@ def order(
     """
     replaces = tuple(ReplacedInstance(name=each.metadata.name, uid=each.uid) for each in replaced)
     by_name = {record.metadata.name: record for record in snapshot.records}
-    failures: dict[tuple[SourceKey, OfferKey], int] = {}
+    failures: dict[tuple[SourceKey, OfferKey, tuple[str, str]], int] = {}
     pools = {pool.key: pool for pool in snapshot.pools}
     by_class = {each.metadata.name: each for each in snapshot.classes}
+    unusable = without_usable_nodes(snapshot.records)
     decisions: list[CreateInstance | DeleteRecord] = []
     for number, purchase in enumerate(purchases):
         candidate = purchase.candidate
         source = snapshot.sources[candidate.source]
-        key = (candidate.source, candidate.offer.key)
+        pool = (candidate.pool.namespace, candidate.pool.name)
+        key = (candidate.source, candidate.offer.key, pool)
         if key not in failures:
             failures[key] = failures_so_far(snapshot.records, *key)
+        # Names of machines are names at their clouds and in tailnets, which other clusters may use with pools alike.
+        own = pools[pool].uid if pool in pools else ""
         terms = OrderTerms(
-            pool=pools.get((candidate.pool.namespace, candidate.pool.name)),
+            pool=pools.get(pool),
             node_class=by_class.get(candidate.source.node_class),
             capabilities=source.capabilities,
             purpose=purpose,
             name_parts=(
-                *(() if purchase.pods else (purpose.value, str(number))),
+                *(() if purchase.pods else (purpose.value, str(number), own)),
                 *sorted(each.uid for each in replaces),
             ),
             replaces=replaces,
+            failure_scope=FailureScope.POOL if SourcePoolKey(*pool, *candidate.source) in unusable else None,
         )
         delivers = source.delivery_of(candidate.offer)
-        create = create_instance(purchase, delivers, terms, failures[key], by_name)
+        create = create_instance(purchase, delivers, terms, failures[key], by_name, snapshot.nodes)
         if (previous := by_name.get(create.name)) is not None:
             if previous.state is not InstanceState.GONE or previous.uid in snapshot.unrecorded_cost:
                 continue  # an owned machine whose previous GPUInstance is still needed; it has one at a time
@@ -222,7 +227,7 @@ def candidates_now(snapshot: Snapshot) -> CandidateSet:
         observed=observed_sizes(snapshot.records, snapshot.classes),
         unreadable=snapshot.unreadable_records,
         cooldowns={
-            key: CoolingDown(each.until, each.sentence)
+            key: CoolingDown(each.until, each.cause)
             for key, each in cooldowns(snapshot.records, snapshot.now, revisions(snapshot)).items()
         },
         operator_namespace=snapshot.rules.namespace,

@@ -45,7 +45,12 @@ def report_capacity(
 
 
 def _wanted(snapshot: Snapshot, reservations: Reservations, waits: Iterable[PodEvent]) -> Iterator[CapacityChange]:
+    told = tuple(waits)
+    stranded = {pod.uid for pod in snapshot.stranded}
+    without_container = {each.pod.uid for each in told if each.pod.uid in stranded} if stranded else stranded
     for pod in snapshot.told_but_bound:
+        if pod.uid in without_container:
+            continue
         yield CapacityChange(pod, True, Reason.BOUND, f"The pod is bound to node {pod.node}.")
     placed = reservations.placed
     for pod in snapshot.pending if placed else ():
@@ -53,8 +58,9 @@ def _wanted(snapshot: Snapshot, reservations: Reservations, waits: Iterable[PodE
         # Room on a ready node is for kube-scheduler to use, which it does before this could be written.
         if found is not None and found.reason is Reason.CAPACITY_LAUNCHING and pod.node is None:
             yield CapacityChange(pod, False, found.reason, found.sentence)
-    for each in waits:
-        if each.pod.node is None:
+    for each in told:
+        # A pod that has left the cluster is bound, and waits for its container.
+        if each.pod.node is None or each.pod.uid in without_container:
             yield CapacityChange(each.pod, False, each.reason, _shortened(each.sentence))
 
 

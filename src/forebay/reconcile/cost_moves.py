@@ -1,6 +1,7 @@
 """Moves that save cost: pods of under-utilized nodes go to the free room of others, or to one cheaper machine."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -14,7 +15,7 @@ from forebay.demand.evictions import eviction_refused
 from forebay.demand.replacements import UNDERUTILIZED, Replaced, condition_of, replaced
 from forebay.disruption.consolidation import ScaleDown, ScaleDownRules
 from forebay.disruption.machine_use import MachineUse
-from forebay.disruption.pool_budgets import PoolBudgets
+from forebay.disruption.pool_budgets import PoolBudgets, PoolName, pool_of
 from forebay.disruption.underutilization import may_be_emptied, moves_at, pays_back, utilization
 from forebay.lifecycle.steps import DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import with_condition
@@ -23,7 +24,7 @@ from forebay.model.reasons import Reason
 from forebay.planning.limits import hourly_price
 from forebay.planning.plan import Preferences, Purchase
 from forebay.planning.sentences import described
-from forebay.reconcile.buying import order, plan_for, within_dollars
+from forebay.reconcile.buying import first_offers_due, order, plan_for, within_dollars
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.isolation import Faults
@@ -67,13 +68,14 @@ def cost_moves(
     *,
     admission: Admission | None = None,
     besides: Iterable[str] = (),
+    ending: Collection[str] = (),
     faults: Faults,
     may_launch: bool = True,
 ) -> CostMoves:
     """Nodes to empty, what to launch for that, and the condition Underutilized of each node that may be emptied.
 
-    `besides` names GPUInstances that something else happens to. Only looks every `CHECK_INTERVAL`: each look simulates
-    where pods could go.
+    `besides` names GPUInstances that something else happens to, `ending` those of them that go for other reasons. Only
+    looks every `CHECK_INTERVAL`: each look simulates where pods could go.
     """
     if not any(each.consolidation_policy is ConsolidationPolicy.WHEN_UNDERUTILIZED for each in rules.pools.values()):
         return CostMoves()
@@ -92,7 +94,12 @@ def cost_moves(
     ]
     # A pod that the scheduler has not reported on may be bound anywhere in a moment.
     settled = not any(snapshot.scheduler_waits.expected(pod, snapshot.now) for pod in snapshot.pending)
-    found = _moves(snapshot, sorted(eligible, key=utilization), news, faults) if settled else {}
+    # And after a start, offers that are not known yet may be the cheaper ones.
+    settled = settled and first_offers_due(snapshot) is None
+    # Nobody moves to a node that goes itself.
+    snapshot = without_nodes(snapshot, [each.record for each in machines if each.name in ending])
+    spare = _spare_nodes((each for each in machines if each.name not in ending), rules)
+    found = _moves(snapshot, sorted(eligible, key=utilization), news, faults, spare) if settled else {}
     decisions: list[CreateInstance | DeleteRecord | WriteStatus] = []
     leaving: list[ScaleDown] = []
     acted: set[str] = set()
@@ -116,8 +123,32 @@ def cost_moves(
     )
 
 
+def _spare_nodes(machines: Iterable[MachineUse], rules: ScaleDownRules) -> Mapping[PoolName, int]:
+    """By pool with minNodes, how many of its Ready nodes it can do without: what goes beyond is launched again."""
+    found = {pool: -least for pool, least in rules.min_nodes.items()}
+    for machine in machines if found else ():
+        if (pool := pool_of(machine)) is not None and pool in found:
+            found[pool] += machine.in_service
+    return found
+
+
+def _leaves_enough(move: _Move, spare: Mapping[PoolName, int]) -> bool:
+    """Whether the pools of the nodes have their minNodes after the move."""
+    less = Counter(pool_of(each) for each in move.machines)
+    if move.purchase is not None:
+        pool = move.purchase.candidate.pool
+        less[pool.namespace, pool.name] -= 1
+    elif move.by is not None and move.by.state is not InstanceState.READY:
+        less[move.by.pool_key] -= 1
+    return all(less[pool] <= left for pool, left in spare.items() if pool in less)
+
+
 def _moves(
-    snapshot: Snapshot, eligible: Sequence[MachineUse], news: Sequence[Replaced], faults: Faults
+    snapshot: Snapshot,
+    eligible: Sequence[MachineUse],
+    news: Sequence[Replaced],
+    faults: Faults,
+    spare: Mapping[PoolName, int],
 ) -> Mapping[str, _Move]:
     """By name of the node, the move that empties it."""
     found: dict[str, _Move] = {}
@@ -136,11 +167,12 @@ def _moves(
                 move = _to_cheaper(snapshot, (machine,)) if plans > 0 else None
                 plans -= 1
                 together += [machine] if move is None else []
-            if move is not None:
+            if move is not None and _leaves_enough(move, spare):
                 found.update(dict.fromkeys((each.name for each in move.machines), move))
     for count in range(min(len(together), _MOST_TOGETHER), 1, -1):
         with faults.of("GPUInstance", "", together[count - 1].name):
-            if (move := _to_cheaper(snapshot, tuple(together[:count]))) is not None:
+            move = _to_cheaper(snapshot, tuple(together[:count]))
+            if move is not None and _leaves_enough(move, spare):
                 found.update(dict.fromkeys((each.name for each in move.machines), move))
                 break
     return found

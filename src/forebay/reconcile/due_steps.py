@@ -8,20 +8,23 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.gpu_node_class import EndpointsFrom
+from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.planned_pods import live_containers
 from forebay.demand.refusal import refusal_holds
-from forebay.lifecycle.cooldown import Cooldown, cooldowns, offer_key
+from forebay.lifecycle.cooldown import Cooldown, cooldowns, offer_key, without_usable_nodes
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import (
     Facts,
     instance_id,
+    kept_by,
     machine_sources,
     serving_source,
     source_of,
 )
 from forebay.lifecycle.group_members import left_in_group
+from forebay.lifecycle.late_nodes import cordon_late_node
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.node_identity import is_stranger
 from forebay.lifecycle.record_fields import initial_status
@@ -31,17 +34,21 @@ from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
 from forebay.model.kept import KeptMapping, KeptTuple, among, kept
 from forebay.model.nodes import Node
+from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.sources import CooldownKey, Source, SourceKey, cooldown_keys
+from forebay.model.sources import CooldownKey, Source, SourceKey, SourcePoolKey, cooldown_keys
 from forebay.model.workloads import Pod
 from forebay.reconcile.call_pace import postponed_calls
+from forebay.reconcile.provider_accounts import ProviderAccounts
 from forebay.reconcile.room_elsewhere import RoomElsewhere, movable_pods
 from forebay.reconcile.settled import LASTING, Settled, SettledRecord
 from forebay.reconcile.snapshot import OperatorRules, Snapshot, revisions
 from forebay.reconcile.wanted import Wanted
+from forebay.reconcile.withdrawn_orders import withdrawn_orders
 
 Pool = tuple[str, str]
 _ENDING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING)
+_BOOTING: Final = (InstanceState.LAUNCHED, InstanceState.JOINED)
 #: States in which a machine or container that is no longer wanted is ended for that alone.
 _ASKED_IF_WANTED: Final = frozenset(
     {
@@ -67,15 +74,9 @@ def _paused(records: tuple[GPUInstance, ...], nodes: Mapping[str, Node]) -> Mapp
     by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
     for record in records:
         if not record.in_instance_group:
-            by_pool[_replaced_with(record)].append(record)
+            by_pool[kept_by(record)].append(record)
     found = {pool: replacement_paused(each, nodes) for pool, each in by_pool.items()}
     return {pool: why for pool, why in found.items() if why is not None}
-
-
-def _replaced_with(record: GPUInstance) -> Pool:
-    """The pool or NodeProvisioner whose machines are counted together."""
-    provisioner = record.spec.provisioner_ref
-    return record.pool_key if provisioner is None else ("", provisioner.name)
 
 
 class DueSteps(NamedTuple):
@@ -98,39 +99,42 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     context = _context(snapshot, paused)
     seen = _seen(snapshot)
     settled, looked_at = _still_settled(snapshot, context, seen)
-    pools = {pool.key for pool in snapshot.pools} | snapshot.unreadable_pools
+    by_key = {pool.key: pool for pool in snapshot.pools}
+    pools = by_key.keys() | snapshot.unreadable_pools
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
     classes |= snapshot.unreadable_classes
-    of_environment = {
-        each.metadata.name
-        for each in snapshot.classes
-        if any(entry.endpoints_from is EndpointsFrom.ENVIRONMENT for entry in each.spec.providers)
-    }
-    wanted = Wanted(snapshot)
+    wanted, accounts = Wanted(snapshot), ProviderAccounts(snapshot)
     groups = {each.metadata.name: each.spec.existing_instance_group_names for each in snapshot.provisioners}
     provisioners = groups.keys() | snapshot.unreadable_provisioners
     machines = machine_sources(snapshot.sources) if looked_at else {}
     cooling = _cooling_down(snapshot)
+    withdrawn = withdrawn_orders(snapshot)
     steps: list[AnyStep] = []
     newly_settled: dict[str, SettledRecord] = {}
     due: list[datetime] = []
     errors: dict[str, Exception] = {}
     for record in looked_at:
         name = record.metadata.name
-        if name in snapshot.calls_in_flight or name in snapshot.unreadable_records:
+        if name in snapshot.unreadable_records:
+            continue
+        if name in snapshot.calls_in_flight:
+            if (cordon := cordon_late_node(record, _own_node(record, snapshot))) is not None:
+                steps.append(cordon)
             continue
         try:
             source = serving_source(record, machines)
-            facts = _facts(record, snapshot, source, wanted, paused)
+            facts = accounts.told(_facts(record, snapshot, source, wanted, paused), source)
             facts = msgspec.structs.replace(
                 facts,
                 pool_exists=(record.spec.pool_ref is None or record.pool_key in pools)
                 and (record.spec.provisioner_ref is None or record.spec.provisioner_ref.name in provisioners),
                 class_exists=not source.node_class or source.provisioner is not None or source.node_class in classes,
                 gpu_count_variable=_gpu_count_variable(record, snapshot.rules)
-                if not source.node_class or source.node_class in of_environment
+                if not source.node_class or source.node_class in _of_environment(snapshot.classes)
                 else None,
                 cooling_down=_cooldown_of(record, cooling) if cooling else None,
+                withdrawn=withdrawn.get(record.uid),
+                most_hourly_price=_most_hourly_price(record, by_key.get(record.pool_key)),
             )
             if _is_unconfigured(record, snapshot.sources.get(source), machines):
                 # No longer configured: no listing can show the machine, and nobody can power it off.
@@ -289,8 +293,15 @@ def _cooldown_of(record: GPUInstance, cooling: Mapping[CooldownKey, Cooldown]) -
     own = offer_key(record)
     if own is None or record.state is not InstanceState.REQUESTED:
         return None
-    keys = cooldown_keys(source_of(record), own)
+    keys = cooldown_keys(source_of(record), own, kept_by(record))
     return next((cooling[key].sentence for key in keys if key in cooling), None)
+
+
+def _most_hourly_price(record: GPUInstance, pool: GPUNodePool | None) -> UsdPerHour | None:
+    """What the pool of a machine that is booting allows. One that serves stays, whatever the pool allows later."""
+    if pool is None or record.state is not InstanceState.LAUNCHED:
+        return None
+    return UsdPerHour(pool.spec.max_hourly_price)
 
 
 def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
@@ -306,9 +317,25 @@ def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
     return WriteStatus(record=record, reason=reason, sentence=sentence, status=status), None
 
 
+@kept
+def _of_environment(classes: tuple[GPUNodeClass, ...]) -> frozenset[str]:
+    """The classes that the operator's environment variables configure."""
+    return frozenset(
+        each.metadata.name
+        for each in classes
+        if any(entry.endpoints_from is EndpointsFrom.ENVIRONMENT for entry in each.spec.providers)
+    )
+
+
 def _gpu_count_variable(record: GPUInstance, rules: OperatorRules) -> str:
     machine = record.metadata.name
     return rules.gpu_count_variables.get(machine, f"..._GPU_COUNT beside ..._NAME={machine}")
+
+
+def _own_node(record: GPUInstance, snapshot: Snapshot) -> Node | None:
+    """The node of the machine; None where that of its name is another's."""
+    node = snapshot.nodes.get(record.node_name or "")
+    return None if node is None or is_stranger(record, node) else node
 
 
 def _facts(
@@ -317,19 +344,22 @@ def _facts(
     source = snapshot.sources.get(served_by)
     name = record.node_name
     node = None if name is None else snapshot.nodes.get(name)
-    stranger = node if node is not None and is_stranger(record, node) else None
-    own_node = node is not None and stranger is None
+    own = _own_node(record, snapshot)
+    stranger = node if own is None else None
     return Facts(
         record=record,
         capabilities=None if source is None else source.capabilities,
         listing=None if source is None else source.listing,
-        node=node if own_node else None,
+        node=own,
         stranger=stranger,
         pods=() if name is None or stranger is not None else snapshot.pods_by_node.get(name, ()),
         wanted=record.state not in _ASKED_IF_WANTED or wanted(record),
         gpu_resources=snapshot.rules.gpu_resources,
         needed=record.state in _ENDING and _is_needed(record, snapshot),
-        replacement_paused=_replaced_with(record) in paused,
+        replacement_paused=kept_by(record) in paused,
+        others_unusable=record.state in _BOOTING
+        and SourcePoolKey(*kept_by(record), *source_of(record)) in without_usable_nodes(snapshot.records),
+        revision={} if source is None else source.revision,
         room_elsewhere=_has_room_elsewhere(record, snapshot),
         cordon_wait=snapshot.rules.drain_delay,
     )

@@ -27,6 +27,8 @@ _Kind = GPUNodeClass | GPUNodePool
 POOL_NAME: Final = "environment"
 #: Seconds that a duration can state as such.
 _MOST_SECONDS: Final = 10**7
+#: Dollars an hour that no remote container costs.
+_ANY_CONTAINER: Final = 10_000
 
 
 class EnvironmentObjects(NamedTuple):
@@ -157,10 +159,13 @@ def _publish(wanted: GPUNodeClass | GPUNodePool, published: GPUNodeClass | GPUNo
         yield Publish(wanted=wanted, published=published)
 
 
-def _highest_price(shown: Iterable[ProviderEntry]) -> Dollars:
-    """A maxHourlyPrice that excludes none of the machines."""
+def _highest_price(shown: Sequence[ProviderEntry]) -> Dollars:
+    """A maxHourlyPrice that excludes none of the machines, and no remote container that its Job may have."""
     prices = (machine.hourly_price for entry in shown for machine in entry.machines)
     default = GPUNodePoolSpec(node_class_ref=NodeClassRef(name=POOL_NAME)).max_hourly_price
+    if any(not entry.machines for entry in shown):
+        # A cloud: --max-gpu-price and the Jobs say what a GPU may cost.
+        default = _ANY_CONTAINER
     return max((default, *prices), key=lambda price: UsdPerHour(str(price)))
 
 

@@ -82,7 +82,7 @@ class SizedProvisioner(msgspec.Struct, frozen=True, kw_only=True):
         offer = self.offers.get(group)
         if offer is None:
             return None
-        keys = cooldown_keys(self.source.key, offer.key)
+        keys = cooldown_keys(self.source.key, offer.key, ("", self.name))
         return next((self.cooling[key] for key in keys if key in self.cooling), None)
 
     def growable(self) -> list[str]:

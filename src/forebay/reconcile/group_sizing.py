@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
+from itertools import chain, islice, repeat
 from typing import Final, NamedTuple
 
 import msgspec
@@ -116,7 +117,7 @@ def size_groups(  # noqa: PLR0917 (all that one pass depends on)
     for each in grown.sized or sized_provisioners(snapshot):
         ends = {**_ends(each), **drift_ends(each, snapshot)}
         with faults.of("NodeProvisioner", "", each.name):
-            members = tuple(sized_members(each, snapshot, reserved, ends))
+            members = tuple(sized_members(each.members, _group_prices(each), snapshot, reserved, ends))
             growth = grown.by_provisioner.get(each.name, GroupGrowth())
             use = group_use(members, growth.count)
             rules = sizing_rules(each.provisioner.spec)
@@ -167,11 +168,16 @@ def _ends(each: SizedProvisioner) -> dict[str, MemberEnd]:
 
 
 def sized_members(
-    each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str], ends: Mapping[str, MemberEnd]
+    members: Iterable[GPUInstance],
+    prices: Mapping[str, Fraction],
+    snapshot: Snapshot,
+    reserved: Collection[str],
+    ends: Mapping[str, MemberEnd],
 ) -> Iterator[SizedMember]:
-    """Its members that are not leaving. `reserved` names nodes that pods wait for."""
-    prices = {group: Fraction(offer.price.amount) for group, offer in each.offers.items() if each.rented is None}
-    for record in each.members:
+    """Those of the members that are not leaving. `prices`: of a node of each instance group, where they are known;
+    `reserved` names nodes that pods wait for.
+    """
+    for record in members:
         if is_leaving(record):
             continue
         name = record.node_name or ""
@@ -198,6 +204,11 @@ def _is_usable(record: GPUInstance, node: Node | None) -> bool:
     if node is not None and record.state is InstanceState.READY:
         return node.ready and not node.unschedulable and node.deleted is None
     return record.state is not InstanceState.READY and (record.status is None or record.status.reason not in _LATE)
+
+
+def _group_prices(each: SizedProvisioner) -> Mapping[str, Fraction]:
+    """Of a node of each instance group; machines that are rented one by one have prices of their own."""
+    return {group: Fraction(offer.price.amount) for group, offer in each.offers.items() if each.rented is None}
 
 
 def _price(record: GPUInstance, prices: Mapping[str, Fraction]) -> Fraction:
@@ -256,13 +267,12 @@ def _expand(
         return
     # Somebody may ask for two thousand million nodes.
     count = min(count, _MOST_CREATED)
-    wanted = [group for group, nodes in growth.nodes.items() for _ in range(min(nodes, count))]
-    wanted += [groups[0]] * (count - len(wanted))
+    needed = (group for group, nodes in growth.nodes.items() for _ in range(nodes))
     new: Counter[str] = Counter()
     taken = {record.metadata.name for record in snapshot.records} | snapshot.nodes.keys()
     failures: dict[str, int] = {}
     where = "member of instance group" if each.rented is None else f"machine of {each.source.key.provider} in"
-    for asked in wanted[:count]:
+    for asked in islice(chain(needed, repeat(groups[0])), count):
         # A rented group goes on in the next zone or region where stock or limits leave no room in this one.
         allowed = (place for place in (asked, *groups) if each.rented is None or each.room(place, new) != 0)
         if (group := next(allowed, None)) is None:
@@ -270,7 +280,7 @@ def _expand(
         new[group] += 1
         offer = each.offers[group]
         if group not in failures:
-            failures[group] = failures_so_far(snapshot.records, each.source.key, offer.key)
+            failures[group] = failures_so_far(snapshot.records, each.source.key, offer.key, ("", each.name))
         name = new_member_name(each.provisioner, len(each.members), taken)
         taken.add(name)
         sentence = (

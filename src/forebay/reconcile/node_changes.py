@@ -146,7 +146,7 @@ def reserve_nodes(
         snapshot.records,
         snapshot.nodes,
         snapshot.pending,
-        snapshot.used,
+        snapshot.soon_used.by_node,
         snapshot.now,
         tainted=snapshot.nodes_by_taint.get(STARTUP_TAINT, ()),
         to_launch={step.record.metadata.name for step in steps if isinstance(step, Launch)},

@@ -26,8 +26,9 @@ from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.parts import PodRef, Taints
 from forebay.api.values import duration_or_never, duration_text
 from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node
+from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.sources import Capabilities, Delivery, Offer, OfferKey, SourceKey
+from forebay.model.sources import Capabilities, Delivery, FailureScope, Offer, OfferKey, SourceKey
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Purchase
 from forebay.reconcile.decisions import CreateInstance
@@ -51,6 +52,8 @@ class OrderTerms(msgspec.Struct, frozen=True, kw_only=True):
     #: What tells its name from others of the same offer, beside the pods.
     name_parts: tuple[str, ...] = ()
     replaces: tuple[ReplacedInstance, ...] = ()
+    #: What its failure would speak against, because others have failed before it; None: its offer.
+    failure_scope: FailureScope | None = None
 
     @property
     def template(self) -> NodeTemplate:
@@ -91,17 +94,24 @@ class ContainerOffer(msgspec.Struct, frozen=True, kw_only=True):
     max_run_time: timedelta | None = None
 
 
-def create_instance(
-    purchase: Purchase, delivers: Delivery, terms: OrderTerms, failures: int, records: Mapping[str, GPUInstance]
+def create_instance(  # noqa: PLR0917 (what is ordered, and what there is)
+    purchase: Purchase,
+    delivers: Delivery,
+    terms: OrderTerms,
+    failures: int,
+    records: Mapping[str, GPUInstance],
+    nodes: Mapping[str, Node] | None = None,
 ) -> CreateInstance:
     """The GPUInstance for one purchase.
 
     Its name is deterministic, so that two leaders cannot buy the same twice: the name of the owned machine, or a digest
     of the offer and the pods. `failures` counts the failed launches of this offer so far. `records` are the existing
-    GPUInstances by name.
+    GPUInstances, and `nodes` the nodes, by name.
     """
     candidate, offer = purchase.candidate, purchase.candidate.offer
-    name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods, records, terms.name_parts)
+    name = offer.node_name or _name(
+        candidate.pool.name, offer.key, purchase.pods, records, nodes or {}, terms.name_parts
+    )
     pool, node = candidate.pool, candidate.node
     spec = GPUInstanceSpec(
         purpose=terms.purpose,
@@ -121,8 +131,12 @@ def create_instance(
         template_hash=template_hash(terms.node_class, terms.pool),
         why=purchase.sentence[:_WHY],
     )
-    # A cooldown grows with each failure, across GPUInstances.
-    status = GPUInstanceStatus(state=InstanceState.REQUESTED, failures=failures) if failures else None
+    # A cooldown grows with each failure, across GPUInstances: this one may take the place of the last that failed.
+    status = None
+    if failures or terms.failure_scope is not None:
+        status = GPUInstanceStatus(
+            state=InstanceState.REQUESTED, failures=failures or None, failure_scope=terms.failure_scope
+        )
     return CreateInstance(name=name, spec=spec, status=status, reason=purchase.reason, sentence=purchase.sentence)
 
 
@@ -187,6 +201,14 @@ def template_hash(
     return hashlib.sha256(msgspec.json.encode(made_of, order="sorted")).hexdigest()[:16]
 
 
+def current_templates(pools: Iterable[GPUNodePool], classes: Iterable[GPUNodeClass]) -> dict[tuple[str, str], str]:
+    """By pool, what its machines are made of now. Without those whose class is not there: it may come back."""
+    by_name = {each.metadata.name: each for each in classes}
+    found = ((pool, by_name.get(pool.spec.node_class_ref.name)) for pool in pools)
+    hashes = ((pool.key, template_hash(node_class, pool)) for pool, node_class in found if node_class is not None)
+    return {key: made_of for key, made_of in hashes if made_of is not None}
+
+
 def _oldest(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (pod.created, pod.uid))[:_PODS_RECORDED]
 
@@ -195,8 +217,21 @@ def _prefix(name: str) -> str:
     return name.replace(".", "-")[:_LONGEST_PREFIX].rstrip("-")
 
 
-def _name(
-    pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str, GPUInstance], more: Iterable[str] = ()
+def _must_stay(record: GPUInstance) -> bool:
+    """Whether no other may take its place: another one for the same pods is terminating, and its record must stay until
+    the provider proves it gone; or what was made beside its machine, which only the record names, is not deleted yet.
+    """
+    resources = record.status.secondary_resources if record.status is not None else ()
+    return record.state is not InstanceState.GONE or bool(resources)
+
+
+def _name(  # noqa: PLR0917 (what the name is made of, and which there are)
+    pool: str,
+    offer: OfferKey,
+    pods: Iterable[Pod],
+    records: Mapping[str, GPUInstance],
+    nodes: Mapping[str, Node],
+    more: Iterable[str] = (),
 ) -> str:
     # Also the name of the machine and of its node, so one DNS label: no dots, at most 63 characters.
     prefix = _prefix(pool)
@@ -206,7 +241,11 @@ def _name(
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
         name = f"{prefix}-{digest}"
         earlier = records.get(name)
-        if earlier is None or earlier.state is InstanceState.GONE:
+        if earlier is not None and _must_stay(earlier):
+            parts.append(earlier.uid)
+        elif name in nodes:
+            # The Node of a machine that is gone outlives it for a while. Another one that registers under its name has
+            # a spec.providerID that is not its own, so that it counts as a stranger.
+            parts.append(nodes[name].uid)
+        else:
             return name
-        # Another one for the same pods is terminating, and its record must stay until the provider proves it gone.
-        parts.append(earlier.uid)

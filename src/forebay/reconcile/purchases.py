@@ -60,7 +60,7 @@ def _without_unservable(snapshot: Snapshot, reservations: Reservations, first: P
     """
     # Whether a pod that may run remotely can be served is for the first pass to say: no plan of nodes knows.
     held = (each.pod for each in first.admitted.held if isinstance(each, Held))
-    waiting = [pod for pod in held if pod.uid not in snapshot.portable]
+    waiting = [pod for pod in held if pod.uid not in snapshot.portable and pod.uid not in snapshot.unread]
     reserved = reservations.placed
     left_out = tuple(each for each in first.bought.left_out if each.pod.node is None)
     if waiting:

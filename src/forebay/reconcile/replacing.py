@@ -1,6 +1,6 @@
 """Replacement first: another machine is Ready before the pods leave a node that expired, drifted or is taken back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ from forebay.model.workloads import Pod
 from forebay.planning.cheapest_nodes import cheapest_nodes
 from forebay.planning.limits import caps
 from forebay.planning.plan import PoolKey, Preferences, Purchase
-from forebay.reconcile.buying import candidates_now, order, plan_for, within_dollars
+from forebay.reconcile.buying import candidates_now, first_offers_due, order, plan_for, within_dollars
 from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.isolation import Faults
@@ -57,10 +57,12 @@ def replace_first(
     *,
     faults: Faults,
     may_launch: bool,
+    unreplaced: Collection[str] = (),
 ) -> Replacing:
     """The nodes of `leaving` that may be drained now, and what has to happen before the others may.
 
-    Nothing is launched where this tick launches machines for pods: limits are counted anew in the next.
+    `unreplaced` are nodes (UIDs) that wait for their turn to be looked at again. Nothing is launched where this tick
+    launches machines for pods: limits are counted anew in the next.
     """
     going: list[ScaleDown] = []
     decisions: list[CreateInstance | DeleteRecord | WriteStatus] = []
@@ -68,22 +70,31 @@ def replace_first(
     for old, new in replaced(snapshot.records):
         by_uid.setdefault(old.uid, []).append(new)
     due: set[str] = set()
+    leaving = tuple(leaving)
+    going += (each for each in leaving if each.reason not in REPLACED_FIRST)
+    # A node that goes in this tick is no room for the pods of another.
+    seen, moved = without_nodes(snapshot, [each.record for each in going]), False
     for each in leaving:
         if each.reason not in REPLACED_FIRST:
-            going.append(each)
             continue
         due.add(each.record.uid)
-        decision = None
+        decision, news = None, by_uid.get(each.record.uid, ())
         with faults.of("GPUInstance", "", each.record.metadata.name):
-            decision = _next(snapshot, each, by_uid.get(each.record.uid, ()), admission)
+            decision = _next(seen, each, news, admission)
         if isinstance(decision, ScaleDown):
+            moves = not news and bool(movable_pods(seen, [each.record]))
+            if moves and moved:
+                # The room may be taken by the pods of another: the next tick counts these.
+                continue
+            moved = moved or moves
             going.append(decision)
+            seen = without_nodes(seen, [decision.record])
         elif isinstance(decision, WriteStatus):
             decisions.append(decision)
         elif may_launch and decision is not None:
             decisions += decision
             may_launch = False
-    decisions += _no_longer(snapshot, due)
+    decisions += _no_longer(snapshot, due.union(unreplaced))
     return Replacing(tuple(going), tuple(decisions))
 
 
@@ -104,6 +115,8 @@ def _next(
     left = RoomElsewhere(snapshot, [record]).left(pods)
     if not left and not static:
         return _with(each, "Its pods have room on other nodes.")
+    if first_offers_due(snapshot) is not None:
+        return None
     found = _replacement(snapshot, record, left, admission)
     if found.why_not is not None:
         others = msgspec.structs.replace(

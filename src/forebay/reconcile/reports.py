@@ -372,16 +372,16 @@ def merge_conditions(
     conditions = {each.type: each for each in current}
     for fact in facts:
         before = conditions.get(fact.type)
-        unchanged = before is not None and before.status is fact.status
+        # The API keeps whole seconds: with fractions, the value read back would never equal the value decided.
+        since = now.replace(microsecond=0)
+        if before is not None and before.status is fact.status:
+            since = before.last_transition_time
         conditions[fact.type] = Condition(
             type=fact.type,
             status=fact.status,
             reason=fact.reason,
             message=shortened(fact.sentence),
-            # The API keeps whole seconds: with fractions, the value read back would never equal the value decided.
-            last_transition_time=(
-                before.last_transition_time if before is not None and unchanged else now.replace(microsecond=0)
-            ),
+            last_transition_time=since,
             observed_generation=generation,
         )
     return tuple(conditions.values())

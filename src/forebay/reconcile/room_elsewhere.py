@@ -100,6 +100,8 @@ def movable_pods(snapshot: Snapshot, records: Iterable[GPUInstance]) -> tuple[Po
 def without_nodes(snapshot: Snapshot, records: Iterable[GPUInstance]) -> Snapshot:
     """The snapshot as if the nodes of the GPUInstances, and the pods there, were not. Limits still count them."""
     names = {each.node_name for each in records}
+    if not names:
+        return snapshot
     return replace(
         snapshot,
         nodes={name: node for name, node in snapshot.nodes.items() if name not in names},

@@ -10,7 +10,8 @@ from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
-from forebay.budgets.ledger.ledger import Ledger, LedgerSummary, RecordedUsage
+from forebay.budgets.ledger.ledger import Ledger
+from forebay.budgets.ledger.recorded_usage import LedgerSummary, RecordedUsage
 from forebay.budgets.usage import Interval
 from forebay.model.workloads import PodShape
 from forebay.reconcile.saved_pods import NotASnapshot, SavedPod, SavedShapes, loaded_pods

@@ -19,7 +19,7 @@ from forebay.model.reasons import Reason
 from forebay.reconcile.cost_moves import cost_moves
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.isolation import Faults, ObjectId
-from forebay.reconcile.orders import template_hash
+from forebay.reconcile.orders import current_templates
 from forebay.reconcile.replacing import moving_to, replace_first
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reconcile.wanted import Wanted
@@ -70,19 +70,27 @@ def scale_down_steps(
         cycle=snapshot.rules.scale_down_interval,
         # Nodes of a pool that is missing here are kept.
         pools={pool.key: pool.spec.disruption for pool in snapshot.pools if _understood(pool, now, faults)},
-        templates=_templates(snapshot),
+        templates=current_templates(snapshot.pools, snapshot.classes),
         min_nodes={pool.key: pool.spec.min_nodes for pool in snapshot.pools if pool.spec.min_nodes},
     )
     excluded = with_step | snapshot.calls_in_flight | snapshot.unreadable_records.keys()
     budgets = PoolBudgets(machines, rules.pools, now)
     due = (*consolidation.taken_back(machines), *consolidation.scale_down(machines, now, rules, budgets))
+    unreplaced = consolidation.still_unreplaced(machines, now, rules)
     replacing = replace_first(
         snapshot,
         [each for each in due if each.record.metadata.name not in excluded],
         admission,
         faults=faults,
         may_launch=may_launch,
+        unreplaced=unreplaced,
     )
+    left_as_they_are = unreplaced.difference(each.record.uid for each in replacing.leaving)
+    for each in due:
+        # Their pods run on: another node may be emptied meanwhile.
+        if each.record.uid in left_as_they_are:
+            budgets.release(uses.by_name[each.record.metadata.name])
+    ending = {each.record.metadata.name for each in due}
     moves = cost_moves(
         snapshot,
         machines,
@@ -90,7 +98,8 @@ def scale_down_steps(
         budgets,
         admission=admission,
         faults=faults,
-        besides=excluded | {each.record.metadata.name for each in due},
+        besides=excluded | ending,
+        ending=ending,
         may_launch=may_launch and not any(isinstance(each, CreateInstance) for each in replacing.decisions),
     )
     leaving = {each.record.metadata.name: each for each in (*replacing.leaving, *moves.leaving)}
@@ -111,14 +120,6 @@ def scale_down_steps(
     due_at = [each for each in (consolidation.next_scale_down(machines, now, rules), moves.requeue_at) if each]
     goes_at = consolidation.idle_ends(machines, now, rules)
     return ScaleDownSteps(tuple(steps), min(due_at, default=None), uses, moves.checked_at, goes_at)
-
-
-def _templates(snapshot: Snapshot) -> dict[tuple[str, str], str]:
-    """By pool, what its machines are made of now. Without those whose class is not there: it may come back."""
-    classes = {each.metadata.name: each for each in snapshot.classes}
-    found = ((pool, classes.get(pool.spec.node_class_ref.name)) for pool in snapshot.pools)
-    hashes = ((pool.key, template_hash(node_class, pool)) for pool, node_class in found if node_class is not None)
-    return {key: made_of for key, made_of in hashes if made_of is not None}
 
 
 def _understood(pool: GPUNodePool, now: datetime, faults: Faults) -> bool:

@@ -17,6 +17,7 @@ from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.assessment import Assessments
 from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
+from forebay.demand.ending_pods import SoonUsed, soon_used
 from forebay.demand.reservation import Reservations
 from forebay.demand.scheduler_waits import SchedulerWaits, scheduler_waits
 from forebay.disruption.machine_use import MachineUses
@@ -200,6 +201,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def scheduler_waits(self) -> SchedulerWaits:
         """Since when pending pods have waited for the scheduler."""
         return scheduler_waits(self.memory.scheduler_waits, self.pending, self.now)
+
+    @cached_property
+    def waiting(self) -> tuple[Pod, ...]:
+        """Pods that wait for capacity: pending ones, and those of `stranded` that were told why they get none."""
+        return (*self.pending, *(pod for pod in self.stranded if pod.capacity is not None))
+
+    @cached_property
+    def soon_used(self) -> SoonUsed:
+        """`used`, without pods that end in a moment on nodes that were launched for pending ones."""
+        return soon_used(
+            self.used, self.records, self.pending, self.nodes, pods_by_node=self.pods_by_node, now=self.now
+        )
 
     @cached_property
     def nodes_by_taint(self) -> Mapping[str, Sequence[Node]]:

@@ -181,6 +181,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             bought.requeue_at,
             static.requeue_at,
             grace_end(reservations, snapshot.now),
+            snapshot.soon_used.until,
             next_taint_change(snapshot.records, snapshot.nodes_by_taint.get(STARTUP_TAINT, ()), snapshot.now),
             enforced.requeue_at,
             budgets.requeue_at,

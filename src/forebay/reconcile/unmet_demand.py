@@ -56,7 +56,7 @@ def _with_container(pod: Pod, record: GPUInstance) -> NotDemand:
     if status is not None and status.reason == Reason.CONTAINER_CONFIG_ERROR and status.message:
         # Only somebody who changes what the pod needs ends this wait: the pod says what that is.
         return NotDemand(pod=pod, reason=Reason.CONTAINER_CONFIG_ERROR, sentence=status.message)
-    sentence = f"{describe(record)} runs the pod: GPUInstance {record.metadata.name} is {record.state}."
+    sentence = f"{describe(record)} is to run the pod: GPUInstance {record.metadata.name} is {record.state}."
     return NotDemand(pod=pod, reason=Reason.CAPACITY_LAUNCHING, sentence=sentence)
 
 
@@ -66,7 +66,7 @@ def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations
         return Reservations()
     free = free_nodes(
         snapshot.nodes,
-        snapshot.used,
+        snapshot.soon_used.by_node,
         snapshot.records,
         ports=snapshot.ports,
         daemons=snapshot.daemons,
@@ -75,7 +75,7 @@ def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations
     )
     return reserve(
         assessment.demand,
-        without_promised(free, snapshot.records, snapshot.pods_by_node),
+        without_promised(free, snapshot.records, snapshot.pods_by_node, pending=assessment.demand),
         snapshot.now,
         before=snapshot.memory.reservations,
         pods_by_node=snapshot.pods_by_node,

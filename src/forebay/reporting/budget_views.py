@@ -3,13 +3,14 @@
 from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudgetStatus
-from forebay.budgets.assessment import Assessor, QuotaLimits, Standing, smoothing
+from forebay.budgets.assessment import Assessor, QuotaLimits, Standing, earliest_headroom, smoothing
 from forebay.budgets.budget_accounts import BudgetAccount, BudgetKey
+from forebay.budgets.ledger.profile import UsageProfile
 from forebay.budgets.usage import microseconds, unit_of
 from forebay.model.quantities import GpuHours, Usd
 from forebay.reconcile.snapshot import Snapshot
@@ -19,6 +20,7 @@ from forebay.reporting.machines import decimal
 HISTORY_SLICES: Final = 48
 FORECAST_SLICES: Final = 16
 _MICROSECOND: Final = timedelta(microseconds=1)
+_DOLLARS: Final = "dollars"
 
 
 class UsageSlice(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,25 @@ class UsageSlice(msgspec.Struct, frozen=True, kw_only=True):
 
     start: datetime
     gpu_hours: str
+    usd: str
+
+
+class PlottedUsage(NamedTuple):
+    """What a plot of one budget shows: the dollars or the GPU-hours of its window."""
+
+    #: Used in each slice of the window, and in the window at the end of each coming slice.
+    amounts: list[float]
+    ahead: list[float]
+    quota: float | None
+    #: `dollars`, `GPU-h`, or another unit of usage.
+    unit: str
+
+    @property
+    def is_money(self) -> bool:
+        return self.unit == _DOLLARS
+
+    def text(self, amount: float) -> str:
+        return f"${amount:,.2f}" if self.is_money else f"{amount:g} {self.unit}"
 
 
 class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +70,14 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     burn: str
     #: When the quota will be used up if usage continues as now.
     exhausted: datetime | None
+    #: Of a quota that is used up: when there is room again at the earliest. None: it is not used up, or unknown.
+    room_at: datetime | None
     #: Usage in each slice of the window; empty where the ledger cannot be read.
     history: list[UsageSlice]
     #: GPU-hours in the window at the end of each coming slice, if usage continues as now.
     forecast: list[str]
+    #: The same in dollars.
+    forecast_usd: list[str]
     #: Message of the Degraded condition.
     error: str
 
@@ -60,6 +85,16 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     def unit(self) -> str:
         """What usage is counted in: `GPU-h`, or `core-h` of a budget of cpu."""
         return unit_of(self.resource)
+
+    @property
+    def plotted(self) -> PlottedUsage:
+        """GPU-hours; dollars where only these have a quota."""
+        if self.quota is None and self.quota_usd is not None:
+            amounts = [float(each.usd) for each in self.history]
+            return PlottedUsage(amounts, [float(each) for each in self.forecast_usd], float(self.quota_usd), _DOLLARS)
+        amounts = [float(each.gpu_hours) for each in self.history]
+        quota = None if self.quota is None else float(self.quota)
+        return PlottedUsage(amounts, [float(each) for each in self.forecast], quota, self.unit)
 
 
 def budget_view(
@@ -100,8 +135,22 @@ def budget_view(
         held=status.held_pods or 0,
         burn="" if standing is None else decimal(standing.burn),
         exhausted=status.forecast_exhausted_at if standing is None else standing.exhausted,
+        room_at=None
+        if account is None or standing is None or not standing.exceeded
+        else earliest_headroom(account, limits, GpuHours.from_units(1), now),
         history=[] if account is None else _history(account, limits.window, now),
-        forecast=[] if account is None or standing is None else _forecast(account, standing, now),
+        forecast=[]
+        if account is None or standing is None
+        else [
+            decimal(GpuHours.from_units(units).hours)
+            for units in _forecast(account.ledger.profile, standing.consumed.units, standing.window, now)
+        ],
+        forecast_usd=[]
+        if account is None or standing is None
+        else [
+            decimal(Usd.from_units(units).dollars)
+            for units in _forecast(account.money.profile, standing.consumed_usd.units, standing.window, now)
+        ],
         error=error,
     )
 
@@ -143,25 +192,29 @@ def _dollars(status: GPUWorkloadBudgetStatus, standing: Standing | None) -> str:
 
 
 def _history(account: BudgetAccount, window: timedelta, now: datetime) -> list[UsageSlice]:
-    profile, step = account.ledger.profile, window / HISTORY_SLICES
+    profile, dollars, step = account.ledger.profile, account.money.profile, window / HISTORY_SLICES
     bounds = [now - window + step * number for number in range(HISTORY_SLICES)] + [now]
     return [
-        UsageSlice(start=start, gpu_hours=decimal(GpuHours.from_units(profile.between(*_micro(start, end))).hours))
+        UsageSlice(
+            start=start,
+            gpu_hours=decimal(GpuHours.from_units(profile.between(*_micro(start, end))).hours),
+            usd=decimal(Usd.from_units(dollars.between(*_micro(start, end))).dollars),
+        )
         for start, end in pairwise(bounds)
     ]
 
 
-def _forecast(account: BudgetAccount, standing: Standing, now: datetime) -> list[str]:
+def _forecast(profile: UsageProfile, consumed: int, window: timedelta, now: datetime) -> list[int]:
     """At the rate by which it is told when the budget is exhausted: the plot and the moment must not differ."""
-    profile, step = account.ledger.profile, standing.window / HISTORY_SLICES
-    rate = profile.expected_rate(microseconds(now), smoothing(standing.window // _MICROSECOND))
-    begin = now - standing.window
+    step = window / HISTORY_SLICES
+    rate = profile.expected_rate(microseconds(now), smoothing(window // _MICROSECOND))
+    begin = now - window
     found = []
     for number in range(1, FORECAST_SLICES + 1):
         ahead = step * number
         expiring = profile.between(*_micro(begin, begin + ahead))
         added = rate * (ahead // _MICROSECOND)
-        found.append(decimal(GpuHours.from_units(max(standing.consumed.units - expiring + added, 0)).hours))
+        found.append(max(consumed - expiring + added, 0))
     return found
 
 

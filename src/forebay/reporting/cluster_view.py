@@ -3,14 +3,20 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
 from forebay.reporting.budget_waits import BudgetWait
+
+#: What a user may not be permitted to list, as `ClusterView.hidden` names it.
+INSTANCES: Final = "GPUInstances"
+NODES: Final = "nodes"
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +65,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     #: None: Forebay's kinds are not installed.
     records: Sequence[GPUInstance] | None = ()
     pools: Sequence[GPUNodePool] = ()
+    #: Empty where this user may not list them.
+    classes: Sequence[GPUNodeClass] = ()
     nodes: Mapping[str, Node] = {}
     #: Pods that occupy each node, by the node's name.
     pods_by_node: Mapping[str, Collection[Pod]] = {}
@@ -67,6 +75,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     gpu_resources: Collection[str] | None = None
     #: What its budgets say about each waiting pod, by the pod's UID.
     budget_waits: Mapping[str, BudgetWait] = {}
+    #: What this user may not list, as `INSTANCES`; it counts as empty above.
+    hidden: tuple[str, ...] = ()
 
 
 def pods_by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:

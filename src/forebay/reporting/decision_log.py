@@ -1,4 +1,4 @@
-"""The decision log: what the operator decided last, each decision once, however many ticks repeat it."""
+"""The decision log: what the operator decided last. What each tick decides anew is one line, however often it does."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from forebay.reconcile.decisions import Decision, OwnerEvent, subject
 
 #: Lines that are kept. At five lines a second, which is much, an hour has nine times as many.
 MOST_LINES: Final = 2000
-#: Objects whose last line is kept for comparison.
+#: Objects whose last lines are kept for comparison.
 _MOST_COMPARED: Final = 20_000
 
 _KINDS: Final = {
@@ -43,26 +43,33 @@ class DecisionLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionLog:
-    """The last decisions that carry a reason, without those that only repeat the last one about their object."""
+    """The last decisions that carry a reason.
+
+    Left out is what only repeats the last tick that decided something about the object: a pod that waits is told so
+    in every tick. A machine that is bought again, for the reason it was bought for before, is told again.
+    """
 
     def __init__(self, most: int = MOST_LINES) -> None:
         self._lines: deque[DecisionLine] = deque(maxlen=most)
-        self._last: OrderedDict[tuple[str, str, str], tuple[str, str]] = OrderedDict()
+        self._last: OrderedDict[tuple[str, str], set[tuple[str, str, str]]] = OrderedDict()
 
     def add(self, decisions: Iterable[Decision], now: datetime) -> None:
+        """Add the decisions of one tick."""
+        decided: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
         for decision in decisions:
             line = decision_line(decision, now)
             if line is None:
                 continue
-            key = (line.decision, line.kind, line.name)
-            told = (line.reason, without_figures(line.sentence))
-            if self._last.get(key) == told:
-                continue
-            self._last[key] = told
+            key = (line.kind, line.name)
+            told = (line.decision, line.reason, without_figures(line.sentence))
+            decided.setdefault(key, set()).add(told)
+            if told not in self._last.get(key, ()):
+                self._lines.append(line)
+        for key, lines in decided.items():
+            self._last[key] = lines
             self._last.move_to_end(key)
-            if len(self._last) > _MOST_COMPARED:
-                self._last.popitem(last=False)
-            self._lines.append(line)
+        while len(self._last) > _MOST_COMPARED:
+            self._last.popitem(last=False)
 
     def newest_first(self) -> Sequence[DecisionLine]:
         return tuple(reversed(self._lines))

@@ -8,12 +8,9 @@ from msgspec.structs import replace
 
 from forebay.api.node_provisioner import NodeProvisioner
 from forebay.demand.reservation import Reservations
-from forebay.lifecycle.deliveries.policies import MEMBERS_ARE
 from forebay.lifecycle.group_members import members_of
-from forebay.model.sources import Capabilities, Source
 from forebay.model.workloads import Pod
 from forebay.reconcile.defragmenting import NodeMove, free_node, kept_because
-from forebay.reconcile.group_growth import SizedProvisioner, provisioner_source
 from forebay.reconcile.group_sizing import group_use, sized_members, sizing_rules
 from forebay.reconcile.member_rotation import SizedMember
 from forebay.reconcile.snapshot import Snapshot
@@ -81,17 +78,9 @@ def _next_move(each: NodeProvisioner, snapshot: Snapshot, reserved: Iterable[str
 
 
 def _members(each: NodeProvisioner, snapshot: Snapshot, reserved: Iterable[str]) -> tuple[SizedMember, ...]:
-    key = provisioner_source(each)
-    sized = SizedProvisioner(
-        provisioner=each,
-        # Only who lists the groups knows more; moves depend on members that are nodes.
-        source=snapshot.sources.get(key) or Source(key=key, capabilities=Capabilities(deliveries=(MEMBERS_ARE,))),
-        groups=each.spec.existing_instance_group_names,
-        members=tuple(members_of(each.metadata.name, snapshot.records)),
-        offers={},
-        cooling={},
-    )
-    return tuple(sized_members(sized, snapshot, set(reserved), {}))
+    # Only who lists the groups knows their prices and what ends; moves depend on members that are nodes.
+    members = members_of(each.metadata.name, snapshot.records)
+    return tuple(sized_members(members, {}, snapshot, set(reserved), {}))
 
 
 def _planned(each: NodeProvisioner, move: NodeMove) -> PlannedMove:

@@ -4,11 +4,12 @@ Pure: `forebay explain` reads the `ClusterView` and prints the `Explanation`.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.names import BUDGET_GATE, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, VIRTUAL_NODE
+from forebay.api.names import BUDGET_GATE, MANAGED_MARK, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, VIRTUAL_NODE
 from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerStatus
 from forebay.api.parts import Truth
 from forebay.demand.assessment import not_demand
@@ -18,9 +19,10 @@ from forebay.lifecycle.wording import for_pods
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
-from forebay.model.workloads import Pod, pod_names
+from forebay.model.workloads import Phase, Pod, pod_names
+from forebay.offload.record_progress import did_anything
 from forebay.reporting.budget_waits import is_gated
-from forebay.reporting.cluster_view import ClusterView, EventLine, JobView
+from forebay.reporting.cluster_view import INSTANCES, NODES, ClusterView, EventLine, JobView
 from forebay.reporting.machines import MachineView, machine_view, price
 from forebay.reporting.next_steps import (
     NO_OPERATOR,
@@ -32,6 +34,8 @@ from forebay.reporting.next_steps import (
     scheduler_name,
 )
 from forebay.reporting.status import capacity_launching
+
+_NOT_RUN_YET: Final = frozenset({InstanceState.REQUESTED, InstanceState.LAUNCHING, InstanceState.LAUNCHED})
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +57,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     pods: list["Explanation"] = []
     #: None where this user may not list events.
     events: list[EventLine] | None = []
+    #: What else this user may not list, and what is therefore not considered.
+    hidden: tuple[str, ...] = ()
 
 
 def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> Explanation:
     """Whether the pod waits for capacity and why, and the GPUInstances that were created for it."""
     records = view.records or ()
     ours = planned_nodes(records, {pod.uid}).get(pod.uid, set())
-    found = not_demand(pod, view.gpu_resources, view.now, nodes=view.nodes, planned_nodes=ours)
+    nodes = None if NODES in view.hidden else view.nodes
+    found = not_demand(pod, view.gpu_resources, view.now, nodes=nodes, planned_nodes=ours)
     for_pod = sorted(
         (each for each in records if any(planned.uid == pod.uid for planned in each.spec.pods)), key=_oldest_first
     )
@@ -74,6 +81,11 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
         told = capacity_launching(pod, records, view.now) or pod.capacity
         reason = Reason.UNSCHEDULABLE if told is None else told.partition(":")[0]
         following = next_of_waiting_pod(pod, for_pod, view, events)
+    elif _waits_for_container(pod, for_pod):
+        told = pod.capacity.partition(":")[0] if pod.capacity is not None else Reason.BOUND
+        reason = told if _live(for_pod) is None else Reason.CAPACITY_LAUNCHING
+        answer = f"Waiting for a remote container. {found.sentence}"
+        following = next_of_waiting_pod(pod, for_pod, view, events)
     elif is_gated(pod):
         reason = Reason.HELD_BY_BUDGET
         answer = (
@@ -87,7 +99,7 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
     wait = view.budget_waits.get(pod.uid)
     if wait is not None and (found is None or is_gated(pod)):
         answer = f"{answer.rstrip()} {' '.join(wait.standing)}"
-    if pod.node is not None and not pod.phase.ended:
+    if pod.node is not None and not pod.phase.ended and INSTANCES not in view.hidden:
         answer += _remote_container(for_pod) if pod.node == VIRTUAL_NODE else _origin_of_node(pod.node, view)
     return Explanation(
         about=f"Pod {pod.namespace}/{pod.name}",
@@ -286,13 +298,34 @@ def _origin_of_node(name: str, view: ClusterView) -> str:
     return f" Forebay {_launched(record)} {name} as GPUInstance {record.metadata.name}, at {price(record)}."
 
 
+def _waits_for_container(pod: Pod, records: Sequence[GPUInstance]) -> bool:
+    """Whether Forebay has bound the pod to the virtual node, and nothing runs for it yet."""
+    is_remote = pod.node == VIRTUAL_NODE and (bool(records) or MANAGED_MARK in pod.labels)
+    return is_remote and pod.phase is Phase.PENDING and pod.deleted is None
+
+
+def _live(records: Sequence[GPUInstance]) -> GPUInstance | None:
+    """The last of the records, of which some may be gone, that is not."""
+    return next((each for each in reversed(records) if each.state is not InstanceState.GONE), None)
+
+
 def _remote_container(records: Sequence[GPUInstance]) -> str:
     """What runs a pod of the virtual node. `records` are those of its containers, the oldest first."""
-    live = [each for each in records if each.state is not InstanceState.GONE]
-    if not live:
+    record = _live(records)
+    if record is None:
         return " The node stands for remote containers, and none runs the pod now."
-    record, known = live[-1], live[-1].status
+    known = record.status
     named = f" {known.instance_id}" if known is not None and known.instance_id is not None else ""
+    if record.state in _NOT_RUN_YET:
+        return (
+            f" Its container{named} at {record.spec.provider} does not run yet: GPUInstance {record.metadata.name} is "
+            f"{record.state}, at {price(record)}."
+        )
+    if record.state is InstanceState.TERMINATING and not did_anything(record):
+        return (
+            f" Its container{named} at {record.spec.provider} has not run and is terminated: GPUInstance "
+            f"{record.metadata.name}, at {price(record)}."
+        )
     return (
         f" The pod runs remotely, in container{named} at {record.spec.provider}: GPUInstance {record.metadata.name}, "
         f"at {price(record)}."

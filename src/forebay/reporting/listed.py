@@ -45,7 +45,7 @@ def waiting_page(seen: Observation, query: str = "", page: int = 1, rows: int = 
     resources = snapshot.rules.gpu_resources
     events = pod_event_lines(seen.decisions, snapshot.now)
     launched = records_by_pod(snapshot.records)
-    planned = planned_nodes(snapshot.records, {pod.uid for pod in snapshot.pending})
+    planned = planned_nodes(snapshot.records, {pod.uid for pod in snapshot.waiting})
 
     def reason(pod: Pod) -> str:
         return why_waiting(
@@ -65,17 +65,17 @@ def waiting_page(seen: Observation, query: str = "", page: int = 1, rows: int = 
     wanted = query.casefold()
     found = [
         pod
-        for pod in snapshot.pending
+        for pod in snapshot.waiting
         if not wanted or _has(wanted, (*pod.key, pod.capacity or "", pod.owner.name if pod.owner is not None else ""))
     ]
     found.sort(key=lambda pod: (pod.created, pod.key))
-    return list_page(found, len(snapshot.pending), page, view, rows)
+    return list_page(found, len(snapshot.waiting), page, view, rows)
 
 
 def waiting_reasons(snapshot: Snapshot) -> list[tuple[str, int, int]]:
     """How many pods wait for each reason that their condition states, and for how many GPUs; the most pods first."""
     found: dict[str, tuple[int, int]] = {}
-    for pod in snapshot.pending:
+    for pod in snapshot.waiting:
         reason = pod.capacity.partition(":")[0] if pod.capacity is not None else "NotYetScheduled"
         pods, gpus = found.get(reason, (0, 0))
         found[reason] = (pods + 1, gpus + int(pod.shape.gpus(snapshot.rules.gpu_resources)))

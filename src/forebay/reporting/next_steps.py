@@ -14,12 +14,15 @@ from forebay.demand.planned_pods import idle_condition
 from forebay.demand.scheduler_waits import PREEMPTION
 from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.model.counts import counted
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod, pod_names
 from forebay.reporting.cluster_view import ClusterView, EventLine
 from forebay.reporting.machines import is_terminating
+from forebay.reporting.replacements import replacement_due
 
+_BEFORE_LAUNCH: Final = frozenset({InstanceState.REQUESTED, InstanceState.LAUNCHING, InstanceState.GONE})
 _LAUNCHING: Final = frozenset({InstanceState.LAUNCHING, InstanceState.LAUNCHED, InstanceState.JOINED})
 NOT_INSTALLED: Final = (
     "Forebay is not installed in this cluster, so no capacity will be launched. Install it: forebay manifests install "
@@ -118,6 +121,12 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
     if view.operator_running is False and record.state is not InstanceState.GONE:
         return NO_OPERATOR
     status, name, provider = record.status, record.metadata.name, record.spec.provider
+    if (
+        status is not None
+        and status.reason == Reason.PROVIDER_NOT_CONFIGURED
+        and record.state is not InstanceState.GONE
+    ):
+        return f"Nothing, until {provider} is configured for {name} again. Until then it counts as billed."
     match record.state:
         case InstanceState.REQUESTED:
             wait = status.not_before if status is not None else None
@@ -127,11 +136,11 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
             idle = idle_condition(record)
             if idle is not None and idle.status is Truth.TRUE:
                 return _next_of_unneeded(record, idle, f"{name} boots for nobody", view)
-            deadline = status.deadline if status is not None else None
+            deadline, come_up = status.deadline if status is not None else None, policy_of(record).words.come_up
             if deadline is None:
-                return f"{name} becomes a Ready node with its GPUs; there is no deadline."
+                return f"{name} must {come_up}; there is no deadline."
             return (
-                f"{name} must be a Ready node with its GPUs by {_moment(deadline, view.now)}. Otherwise Forebay "
+                f"{name} must {come_up} by {_moment(deadline, view.now)}. Otherwise Forebay "
                 f"{_terminates(record)} {name}, lets it cool down, and launches other capacity."
             )
         case InstanceState.READY:
@@ -142,11 +151,20 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
             evicted = f"Pods on {name} are evicted as their disruption budgets allow"
             return f"{evicted}; then Forebay {_terminates(record)} {name}."
         case InstanceState.GONE:
-            gone = f"{name} is gone, as {provider} has confirmed. The record is kept for an hour."
+            fact = "was not started" if _never_started(record) else f"is gone, as {provider} has confirmed"
+            gone = f"{name} {fact}. The record is kept for an hour."
             return _next_after_cooldown(record, view, gone) or f"Nothing. {gone}"
         case _:
             termination = policy_of(record).words.termination
             return f"Forebay repeats the {termination} of {name} until {provider} confirms it; billed until then."
+
+
+def _never_started(record: GPUInstance) -> bool:
+    """Whether every launch call is known to have failed, so that the provider had nothing to end."""
+    status = record.status
+    if status is None or not status.transitions or status.billed_from is not None:
+        return False
+    return {each.state for each in status.transitions} <= _BEFORE_LAUNCH
 
 
 def _next_after_cooldown(record: GPUInstance, view: ClusterView, gone: str) -> str | None:
@@ -156,7 +174,7 @@ def _next_after_cooldown(record: GPUInstance, view: ClusterView, gone: str) -> s
         return None
     again = policy_of(record).words.launch_again
     return (
-        f"Forebay does not {again} again before {_moment(cooling.until, view.now)}: {cooling.sentence} {gone} To end "
+        f"Forebay does not {again} again before {_moment(cooling.until, view.now)}: {cooling.cause}. {gone} To end "
         f"the cooldown now, delete the record: kubectl delete gpuinstance {record.metadata.name}"
     )
 
@@ -166,6 +184,9 @@ def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:
     pods = view.pods_by_node.get(record.node_name or "", ())
     users = [pod for pod in pods if keeps_machine(pod, view.gpu_resources)]
     if users:
+        due = replacement_due(record, _pool(record, view.pools), view)
+        if due is not None:
+            return f"{due} Until then it runs {counted(len(users), 'pod')}: {pod_names(users)}."
         return f"{name} stays while pods run on it (now {len(users)}: {pod_names(users)})."
     idle = idle_condition(record)
     if idle is None or idle.status is not Truth.TRUE:

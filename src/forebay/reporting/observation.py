@@ -43,6 +43,7 @@ def cluster_view(snapshot: Snapshot) -> ClusterView:
         now=snapshot.now,
         records=snapshot.records,
         pools=snapshot.pools,
+        classes=snapshot.classes,
         nodes=snapshot.nodes,
         pods_by_node=snapshot.pods_by_node,
         operator_running=True,
@@ -76,7 +77,7 @@ def records_by_pod(records: Iterable[GPUInstance]) -> dict[str, list[GPUInstance
 
 def every_pod(snapshot: Snapshot) -> Iterator[Pod]:
     """Pods that the snapshot knows: waiting ones, those on nodes of GPUInstances, and those in remote containers."""
-    yield from snapshot.pending
+    yield from snapshot.waiting
     for pods in snapshot.pods_by_node.values():
         yield from pods
     yield from snapshot.container_pods.values()

@@ -1,15 +1,25 @@
 """Offers for `forebay offers`: filtered, sorted by the price of one GPU, and as a JSON document."""
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.model.gpu_models import canonical
 from forebay.model.quantities import UsdPerHour
-from forebay.model.sources import Source, SourceKey
+from forebay.model.sources import Offer
 from forebay.planning.offer_table import Row
+from forebay.reconcile.snapshot import Snapshot
+
+#: What to do where no class has a provider.
+NO_PROVIDERS: Final = (
+    "No GPUNodeClass names a provider: create one (docs/providers/README.md), or name machines of your own in the "
+    "operator's environment (docs/providers/webhook.md)."
+)
 
 
 class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,20 +61,37 @@ def _units_per_gpu(row: Row) -> Fraction:
     return row.offer.price.units / row.gpus if row.gpus else Fraction(0)
 
 
-def live_rows(sources: Mapping[SourceKey, Source]) -> tuple[list[Row], list[str]]:
-    """Offers of the sources, with notes: whose offers are unknown, and whose prices are not live."""
-    notes: list[str] = []
+def live_rows(snapshot: Snapshot) -> tuple[list[Row], list[str]]:
+    """Offers of the sources, with notes: that nobody has any, whose are unknown, and whose prices are not live.
+
+    A machine of one's own that is on is listed, with a stock of 0.
+    """
+    notes = [] if snapshot.sources or snapshot.unusable else [NO_PROVIDERS]
+    on = {each.node_name for each in snapshot.records if each.state is not InstanceState.GONE}
+    on |= {name for name, node in snapshot.nodes.items() if node.ready}
     # Classes that share a provider have the same offers.
     rows: dict[tuple[object, ...], Row] = {}
-    for key, source in sorted(sources.items()):
+    for key, source in sorted(snapshot.sources.items()):
         if source.offers is None:
             notes.append(f"Offers of {key.provider} in GPUNodeClass {key.node_class} are unknown: {source.error}")
         for offer in source.offers or ():
             as_of = offer.price_as_of.isoformat() if offer.price_as_of is not None else ""
-            rows[offer.key, offer.price] = Row(offer=offer, gpus=Fraction(offer.gpu_count), as_of=as_of)
+            left = replace(offer, stock=0) if offer.node_name is not None and offer.node_name in on else offer
+            rows[offer.key, offer.price] = Row(offer=left, gpus=Fraction(offer.gpu_count), as_of=as_of)
     dated = sorted({(row.offer.provider, row.as_of) for row in rows.values() if row.as_of})
     notes += [f"Prices of {provider} are list prices of {as_of}: its API has none." for provider, as_of in dated]
     return list(rows.values()), notes
+
+
+def capacity(offer: Offer) -> str:
+    """Whose machine it is, or for how long one has it: `own`, `own, on`, `spot` or `on-demand`."""
+    if offer.node_name is not None:
+        return "own, on" if offer.stock == 0 else "own"
+    return "spot" if offer.spot else "on-demand"
+
+
+def place(offer: Offer) -> str:
+    return offer.zone or offer.region or "-"
 
 
 def price_per_gpu(row: Row) -> UsdPerHour:
@@ -81,6 +108,7 @@ def document(rows: Iterable[Row], notes: Sequence[str]) -> dict[str, object]:
                 "region": row.offer.region,
                 "zone": row.offer.zone,
                 "spot": row.offer.spot,
+                "capacity": capacity(row.offer),
                 "gpu_type": row.offer.gpu_type,
                 "gpu_count": float(row.gpus),
                 "gpu_memory_gib": row.offer.gpu_memory_gib,

@@ -39,6 +39,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, int]
     nodes: int
     nodes_ready: int
+    #: Allocatable on nodes that are Ready.
     gpus: int
     gpus_requested: int
     #: GPUs of remote containers, by the requests of their pods.
@@ -63,19 +64,27 @@ def overview(snapshot: Snapshot) -> Overview:
         states={state.value: states[state] for state in InstanceState if states[state]},
         nodes=len(nodes),
         nodes_ready=sum(node.ready for node in nodes.values()),
-        gpus=sum(int(node.allocatable.gpus(resources)) for node in nodes.values()),
+        gpus=sum(int(node.allocatable.gpus(resources)) for node in nodes.values() if node.ready),
         gpus_requested=sum(int(used.gpus(resources)) for name, used in snapshot.used.items() if name in nodes),
         gpus_remote=int(remote.gpus(resources)) if remote is not None else 0,
-        waiting=len(snapshot.pending),
-        waiting_gpus=sum(int(pod.shape.gpus(resources)) for pod in snapshot.pending),
+        waiting=len(snapshot.waiting),
+        waiting_gpus=sum(int(pod.shape.gpus(resources)) for pod in snapshot.waiting),
         problems=list(problems(snapshot)),
     )
+
+
+#: Reasons of machines that may be billed and that Forebay does not get rid of by itself.
+_NOT_TERMINATED: Final = frozenset({Reason.TERMINATION_FAILED, Reason.PROVIDER_NOT_CONFIGURED})
 
 
 def problems(snapshot: Snapshot) -> Iterator[Problem]:
     """What needs a person: first what may cost money unnoticed, then what keeps pods waiting."""
     for record in snapshot.records:
-        if record.status is not None and record.status.reason == Reason.TERMINATION_FAILED:
+        if (
+            record.status is not None
+            and record.status.reason in _NOT_TERMINATED
+            and record.state is not InstanceState.GONE
+        ):
             yield Problem(about=f"GPUInstance {record.metadata.name}", sentence=record.status.message or "")
     yield from _unsuitable(snapshot.records)
     for name, why in snapshot.unreadable_records.items():
@@ -93,7 +102,7 @@ def problems(snapshot: Snapshot) -> Iterator[Problem]:
         for condition in provisioner.status.conditions if provisioner.status is not None else ():
             if condition.type == "Ready" and condition.status is Truth.FALSE:
                 yield Problem(about=f"NodeProvisioner {provisioner.metadata.name}", sentence=condition.message)
-    yield from _hopeless(snapshot.pending)
+    yield from _hopeless(snapshot.waiting)
     state = snapshot.budget_state
     if state is not None and state.unstored is not None:
         yield Problem(about="The ledger", sentence=f"cannot be stored: {state.unstored}")
@@ -108,10 +117,10 @@ def _unsuitable(records: Iterable[GPUInstance]) -> Iterator[Problem]:
             yield Problem(about=f"Pod {for_pods(record)}", sentence=record.status.message or "")
 
 
-def _hopeless(pending: Iterable[Pod]) -> Iterator[Problem]:
+def _hopeless(waiting: Iterable[Pod]) -> Iterator[Problem]:
     """Pods that no waiting helps, one problem for each reason with the pod that waits longest."""
     by_reason: defaultdict[str, list[Pod]] = defaultdict(list)
-    for pod in pending:
+    for pod in waiting:
         reason = (pod.capacity or "").partition(": ")[0]
         if reason in _HOPELESS:
             by_reason[reason].append(pod)

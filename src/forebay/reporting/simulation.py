@@ -1,11 +1,13 @@
 """What a simulation found, as values: one row for each policy, and the bound that no policy can be below."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from fractions import Fraction
 
 import msgspec
 
 from forebay.model.quantities import Usd
+from forebay.model.spans import human
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +35,17 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
     gpu_hours: float
     #: Days from the first pod to the end of the last, if none waits.
     days: float
+    seconds: int
     offers: int
     policies: tuple[PolicyRow, ...]
     #: The least that any policy could have paid, also one that knows the future.
     hindsight_bound: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def length(self) -> str:
+        """The time that the trace covers, in words."""
+        return f"{self.days:g} days" if self.days > 1 else human(timedelta(seconds=self.seconds))
 
 
 def ratio(cost: Usd, bound: Usd) -> float | None:

@@ -94,9 +94,11 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: Where there is no leader: other namespaces with a Lease of that name, which anybody may have written.
     other_leases: list[str]
     views: list[ViewAge]
-    nodes: int
-    nodes_ready: int
-    gpus: int
+    #: These three are None where this user may not list nodes.
+    nodes: int | None
+    nodes_ready: int | None
+    #: Allocatable on nodes that are Ready: the Node of an owned machine stays when that is powered off.
+    gpus: int | None
     gpus_requested: int
     #: GPUs of remote containers, by the requests of their pods.
     gpus_remote: int
@@ -105,13 +107,14 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: None where this user may not read the ledgers.
     bill: list[BillRow] | None
     pools: list[PoolView]
-    provisioners: list[ProvisionerView]
+    #: None where this user may not list NodeProvisioners.
+    provisioners: list[ProvisionerView] | None
     machines: list[MachineView]
     waiting: list[WaitingPod]
 
 
 def status_fields(
-    nodes: Sequence[Node],
+    nodes: Sequence[Node] | None,
     pods: Sequence[Pod],
     waiting: Sequence[Pod],
     *,
@@ -121,19 +124,22 @@ def status_fields(
     gpu_resources: Collection[str] | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """Fields of `ClusterStatus` that are computed from nodes, pods, records, pools and events (oldest first)."""
+    """Fields of `ClusterStatus` that are computed from nodes, pods, records, pools and events (oldest first).
+
+    `nodes` are None where this user may not list them.
+    """
     bound = [pod for pod in pods if pod.node is not None and not pod.phase.ended]
     # The virtual node has no GPUs of its own: its pods use those of remote containers.
-    real = [node for node in nodes if node.name != VIRTUAL_NODE]
+    real = None if nodes is None else [node for node in nodes if node.name != VIRTUAL_NODE]
     by_node = pods_by_node(pods)
     latest_events = {each.about: each for each in events}
-    by_name = {node.name: node for node in nodes}
+    by_name = None if nodes is None else {node.name: node for node in nodes}
     launched = records_by_pod(records)
     planned = planned_nodes(records, {pod.uid for pod in waiting})
     return {
-        "nodes": len(real),
-        "nodes_ready": sum(node.ready for node in real),
-        "gpus": sum(int(node.allocatable.gpus(gpu_resources)) for node in real),
+        "nodes": None if real is None else len(real),
+        "nodes_ready": None if real is None else sum(node.ready for node in real),
+        "gpus": None if real is None else sum(int(node.allocatable.gpus(gpu_resources)) for node in real if node.ready),
         "gpus_requested": sum(int(pod.shape.gpus(gpu_resources)) for pod in bound if pod.node != VIRTUAL_NODE),
         "gpus_remote": sum(int(pod.shape.gpus(gpu_resources)) for pod in bound if pod.node == VIRTUAL_NODE),
         "pods": len(pods),
@@ -165,18 +171,18 @@ def why_waiting(
     records: Iterable[GPUInstance],
     *,
     latest_events: Mapping[str, EventLine],
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, Node] | None,
     planned_for_pod: Collection[str],
     gpu_resources: Collection[str] | None,
     now: datetime,
 ) -> str:
     """Reason and sentence for a waiting pod.
 
-    In this order: why a budget holds it, why it is not demand, the GPUInstance that launches for it, the pod's
-    condition, Forebay's last event, and the message of kube-scheduler. `planned_for_pod` names the nodes that were
-    launched for the pod.
+    In this order: why a budget holds it or it gets no remote container, why it is not demand, the GPUInstance that
+    launches for it, the pod's condition, Forebay's last event, and the message of kube-scheduler. `planned_for_pod`
+    names the nodes that were launched for the pod.
     """
-    if is_gated(pod) and pod.capacity is not None:
+    if pod.capacity is not None and (is_gated(pod) or pod.node == VIRTUAL_NODE):
         return pod.capacity
     other = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=planned_for_pod)
     if other is not None:

@@ -20,6 +20,10 @@ class AlwaysOn(msgspec.Struct, frozen=True, kw_only=True):
     machines: int
     gpus: int
     seconds: int
+    #: By the pods that run on them.
+    gpu_seconds_used: int = 0
+    #: Pods that no machine fits, and pods of the busiest second beyond the stock.
+    unserved: int = 0
 
 
 def hindsight_bound(trace: Sequence[TracedPod], candidates: Sequence[Candidate]) -> Usd:
@@ -51,7 +55,30 @@ def _least(shape: PodShape, candidates: Sequence[Candidate]) -> UsdPerHour:
 
 
 def always_on(trace: Sequence[TracedPod], candidates: Sequence[Candidate]) -> AlwaysOn:
-    """The planner's machines for the second in which most GPUs are asked for, if no pod waits."""
+    """The planner's machines for the second in which most GPUs are asked for, if no pod waits.
+
+    Pods that no machine fits are left out: a second in which they ask for most would have no machines.
+    """
+    fitting: dict[int, tuple[PodShape, bool]] = {}
+    for each in trace:
+        shape = each.pod.shape
+        if id(shape) not in fitting:
+            fitting[id(shape)] = (shape, any(fits_alone(shape, candidate) for candidate in candidates))
+    served = [each for each in trace if fitting[id(each.pod.shape)][1]]
+    made = plan([each.pod for each in _busiest(served)], candidates, (), Preferences(), clock=standing_clock)
+    seconds = max((each.submitted + each.duration for each in trace), default=0)
+    return AlwaysOn(
+        cost=made.price * timedelta(seconds=seconds),
+        machines=len(made.purchases),
+        gpus=sum(each.candidate.offer.gpu_count for each in made.purchases),
+        seconds=seconds,
+        gpu_seconds_used=sum(each.duration * int(each.pod.shape.gpus()) for each in served),
+        unserved=len(trace) - len(served) + len(made.left_out),
+    )
+
+
+def _busiest(trace: Sequence[TracedPod]) -> list[TracedPod]:
+    """The pods of the second in which most GPUs are asked for."""
     changes = [(each.submitted, 1, number) for number, each in enumerate(trace)]
     # What ends in a second makes room for what begins in it.
     changes += [(each.submitted + each.duration, 0, number) for number, each in enumerate(trace)]
@@ -67,11 +94,4 @@ def always_on(trace: Sequence[TracedPod], candidates: Sequence[Candidate]) -> Al
         else:
             here.discard(number)
             gpus -= int(trace[number].pod.shape.gpus())
-    made = plan([trace[number].pod for number in sorted(busiest)], candidates, (), Preferences(), clock=standing_clock)
-    seconds = max((each.submitted + each.duration for each in trace), default=0)
-    return AlwaysOn(
-        cost=made.price * timedelta(seconds=seconds),
-        machines=len(made.purchases),
-        gpus=sum(each.candidate.offer.gpu_count for each in made.purchases),
-        seconds=seconds,
-    )
+    return [trace[number] for number in sorted(busiest)]

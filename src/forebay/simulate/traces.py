@@ -9,6 +9,7 @@ The kind of a table is told by its columns:
 """
 
 import csv
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -61,7 +62,7 @@ def read_trace(lines: Iterable[str]) -> Trace:
     """The pods of a table. Raises `TraceError`."""
     reader = csv.DictReader(lines, strict=True)
     try:
-        columns = {name.strip().lstrip("\ufeff") for name in reader.fieldnames or ()}
+        columns = {name.strip() for name in reader.fieldnames or ()}
         read = next((each for needed, each in _KINDS.items() if needed <= columns), None)
         if read is None:
             kinds = "; or ".join(", ".join(sorted(needed)) for needed in _KINDS)
@@ -122,6 +123,16 @@ class _Row(NamedTuple):
             raise TraceError(f"line {self.line}: {column} is {text}, which is out of range")
         return number
 
+    def amount(self, column: str) -> Fraction:
+        number = self.number(column)
+        if number < 0:
+            raise TraceError(f"line {self.line}: {column} is {self.text(column)}, which is negative")
+        return number
+
+    def gpus(self, column: str) -> int:
+        """A share of a GPU counts as a whole one: Kubernetes gives no less."""
+        return math.ceil(self.amount(column))
+
     def quantity(self, column: str) -> Quantity:
         text = self.text(column) or "0"
         try:
@@ -143,8 +154,8 @@ class _Row(NamedTuple):
 def _own(row: _Row) -> _Job:
     return _Job(
         row.moment("submitted"),
-        row.number("duration"),
-        int(row.number("gpus")),
+        row.amount("duration"),
+        row.gpus("gpus"),
         row.quantity("cpu").milli,
         row.quantity("memory").value,
         row.text("namespace") or "default",
@@ -153,14 +164,13 @@ def _own(row: _Row) -> _Job:
 
 
 def _openb(row: _Row) -> _Job | None:
-    """A share of a GPU counts as a whole one: Kubernetes gives no less."""
     started = row.text("scheduled_time")
     if not started or not row.text("deletion_time"):
         return None
     return _Job(
         row.number("creation_time"),
         row.number("deletion_time") - Fraction(started),
-        int(row.number("num_gpu")),
+        row.gpus("num_gpu"),
         int(row.number("cpu_milli")),
         int(row.number("memory_mib")) * _MIB,
         "default",
@@ -170,8 +180,9 @@ def _openb(row: _Row) -> _Job | None:
 
 def _philly(row: _Row) -> _Job:
     """No processors and no memory are told."""
-    gpus = int(row.number("num_gpus"))
-    return _Job(row.number("submit_s"), row.number("duration_s"), gpus, 0, 0, row.text("vc") or "default", "")
+    return _Job(
+        row.number("submit_s"), row.number("duration_s"), row.gpus("num_gpus"), 0, 0, row.text("vc") or "default", ""
+    )
 
 
 _KINDS: Final[Mapping[frozenset[str], Callable[[_Row], _Job | None]]] = {

@@ -95,7 +95,7 @@ class Dashboard:
     def _frame(self, title: str, current: str, seen: Observation) -> Frame:
         snapshot = seen.snapshot
         counts: Mapping[str, int] = {
-            "demand": len(snapshot.pending),
+            "demand": len(snapshot.waiting),
             "machines": len(snapshot.records),
             "budgets": len(snapshot.budgets),
         }

@@ -10,7 +10,7 @@ from forebay.reporting.life_lines import axis_start, life_line
 from forebay.reporting.listed import ListPage, waiting_reasons
 from forebay.reporting.machines import MachineView
 from forebay.reporting.observation import Observation
-from forebay.reporting.offers import price_per_gpu
+from forebay.reporting.offers import capacity, place, price_per_gpu
 from forebay.reporting.overview import Overview
 from forebay.reporting.provisioner_views import ProvisionerView
 from forebay.reporting.status import PoolView, WaitingPod
@@ -196,12 +196,12 @@ def offers_page(found: ListPage[Row], notes: Sequence[str], query: str) -> list[
     return [
         section(
             "Offers, the cheapest GPU first",
-            filter_form("/offers", query, "Filter offers", "GPU, type, provider, region or spot"),
+            filter_form("/offers", query, "Filter offers", "GPU, type, provider, region, spot or own"),
             table(
                 "Offers by the price of one GPU",
-                ("Type", "Provider", "GPUs", "Memory", "Per GPU", "Price", "Where", "Kind", "Stock"),
+                ("Type", "Provider", "GPUs", "Memory", "Per GPU", "Price", "Where", "Capacity", "Stock"),
                 [(f"{'/'.join(map(str, row.offer.key))} {row.offer.price}", _offer(row)) for row in found.rows],
-                empty="No provider has told its offers yet, or none matches.",
+                empty="No offer matches." if query else "There are no offers yet.",
             ),
             pager(found, "offers", "offers", q=query),
             [h("p", note, class_="note") for note in notes],
@@ -220,8 +220,8 @@ def _offer(row: Row) -> list[Cell]:
         Cell(memory, number=True),
         Cell(str(price_per_gpu(row)) if row.gpus else "-", number=True),
         Cell(str(offer.price), h("small", f"list price of {row.as_of}") if row.as_of else None, number=True),
-        Cell(offer.zone or offer.region or offer.node_name or "-"),
-        Cell(badge("spot", "warn") if offer.spot else badge("on demand", "dim")),
+        Cell(place(offer)),
+        Cell(badge(capacity(offer), "warn" if offer.spot else "dim")),
         Cell("unknown" if offer.stock is None else f"{offer.stock:,}", number=True),
     ]
 

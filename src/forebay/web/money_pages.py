@@ -90,7 +90,7 @@ def budgets_page(found: ListPage[BudgetView], now: datetime) -> list[Content]:
             "p",
             "Each plot shows usage in the window, up to now, then the forecast (dashed) if usage goes on at "
             "the mean rate of the last hour (a tenth of the window, if that is less), or as now where that is lower, "
-            "and the quota as a line.",
+            "and the quota as a line: in GPU-hours, or in dollars where only these have a quota.",
             class_="note",
         ),
     ]
@@ -113,12 +113,13 @@ def _budget(view: BudgetView, now: datetime) -> Element:
         ),
         ("In use", _gpus(view.burn) if view.burn else "unknown"),
         ("Exhausted", "now" if view.exceeded else _until(view.exhausted, now)),
+        *([("Room again", _until(view.room_at, now))] if view.room_at is not None else ()),
         ("Pods", f"{view.pods} counted, {view.held} held"),
     ]
     return h(
         "article",
         h("h3", name, " ", state),
-        h("p", f"{view.action}, window of {view.window_hours} h, {view.accounting} accounting", class_="note"),
+        h("p", f"{view.action}, window of {view.window_hours}h, {view.accounting} accounting", class_="note"),
         [budget_plot(view, now), budget_legend(view)] if view.history else None,
         h("dl", *((h("dt", title), h("dd", fact)) for title, fact in facts)),
         h("p", view.error, class_="error") if view.error else None,
@@ -141,4 +142,7 @@ def _until(moment: datetime | None, now: datetime) -> Content:
 
 
 def _hours(text: str | None) -> str:
-    return "-" if text is None else f"{float(text):,.2f}".rstrip("0").rstrip(".")
+    if text is None:
+        return "-"
+    # An amount that two decimals would show as 0.
+    return f"{float(text):,.2f}".rstrip("0").rstrip(".") if float(text) >= 0.01 else f"{float(text):.1g}"  # noqa: PLR2004

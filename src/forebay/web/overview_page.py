@@ -33,7 +33,7 @@ def overview_page(seen: Observation, figures: Overview, money: MoneyView, closes
     waiting = waiting_page(seen, rows=_ROWS)
     return [
         *([] if seen.receipts is None else [_dry_run(seen.receipts)]),
-        _tiles(figures, money),
+        _tiles(figures, money, dry_run=seen.receipts is not None),
         _problems(figures),
         h(
             "div",
@@ -73,7 +73,7 @@ def _dry_run(receipts: Sequence[Receipt]) -> Element:
         (
             each.day.isoformat(),
             [
-                Cell(each.day.isoformat(), key=True),
+                Cell(each.day.isoformat(), key=True, class_="day"),
                 Cell(str(each.bought), number=True),
                 Cell(str(each.pods), number=True),
                 Cell(short_dollars(each.cost), number=True),
@@ -91,7 +91,7 @@ def _dry_run(receipts: Sequence[Receipt]) -> Element:
     )
 
 
-def _tiles(figures: Overview, money: MoneyView) -> Element:
+def _tiles(figures: Overview, money: MoneyView, *, dry_run: bool) -> Element:
     states = figures.states
     starting = sum(states.get(each, 0) for each in _STARTING)
     ending = sum(states.get(each, 0) for each in _ENDING)
@@ -100,10 +100,14 @@ def _tiles(figures: Overview, money: MoneyView) -> Element:
     in_service = states.get(InstanceState.READY, 0) + states.get(InstanceState.RUNNING, 0)
     return h(
         "ul",
-        _tile(per_hour(figures.hourly), "spent now", f"{figures.billed:,} billed"),
+        _tile(
+            per_hour(figures.hourly),
+            "would be spent now" if dry_run else "spent now",
+            f"{figures.billed:,} {'would be billed' if dry_run else 'billed'}",
+        ),
         _tile(
             short_dollars(money.total.spent_exact),
-            "in 24 hours",
+            "really spent in 24 hours" if dry_run else "in 24 hours",
             counted(len(money.by_pool), "pool"),
         ),
         _tile(

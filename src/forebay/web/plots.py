@@ -60,10 +60,9 @@ def money_plot(view: MoneyView, lines: Sequence[MoneyLine], title: str) -> Eleme
 
 
 def budget_plot(view: BudgetView, now: datetime) -> Element:
-    """GPU-hours in the window up to now, the forecast after that, and the line of the quota."""
-    used = list(accumulate(float(each.gpu_hours) for each in view.history))
-    ahead = [float(each) for each in view.forecast]
-    quota = None if view.quota is None else float(view.quota)
+    """Usage in the window up to now, the forecast after that, and the line of the quota."""
+    plotted = view.plotted
+    used, ahead, quota = [*accumulate(plotted.amounts)], plotted.ahead, plotted.quota
     count = len(used) + len(ahead)
     top = _round_up(max([*used, *ahead, quota or 0.0], default=0.0) * 1.02)
     step = _WIDTH / max(count, 1)
@@ -85,15 +84,16 @@ def budget_plot(view: BudgetView, now: datetime) -> Element:
     if quota is not None:
         at = _number(_HEIGHT - quota / top * _HEIGHT)
         line = h(
-            "line", h("title", f"quota: {quota:g} {view.unit}"), class_="quota", x1=0, x2=_number(_WIDTH), y1=at, y2=at
+            "line", h("title", f"quota: {plotted.text(quota)}"), class_="quota", x1=0, x2=_number(_WIDTH), y1=at, y2=at
         )
         drawn.append(line)
     window = timedelta(hours=view.window_hours)
-    title = f"{view.namespace}/{view.name}: {float(view.consumed):.2f} {view.unit} used"
+    consumed = f"${float(view.consumed_usd):,.2f}" if plotted.is_money else f"{float(view.consumed):.2f} {view.unit}"
+    title = f"{view.namespace}/{view.name}: {consumed} used"
     if quota is not None:
-        title += f" of {quota:g}"
+        title += f" of {plotted.text(quota) if plotted.is_money else f'{quota:g}'}"
     end = now + window / max(len(view.history), 1) * len(ahead)
-    return _figure(title, drawn, top=top, start=now - window, end=end)
+    return _figure(title, drawn, top=top, unit="$" if plotted.is_money else "", start=now - window, end=end)
 
 
 def life_line_plot(segments: Sequence[Segment], start: datetime, now: datetime, title: str) -> Element:
@@ -132,8 +132,9 @@ def life_line_legend(lines: Iterable[Sequence[Segment]]) -> Element | None:
 
 def budget_legend(view: BudgetView) -> Element:
     """What the lines of a budget's plot are, and their unit."""
-    entries = [("used", f"{view.unit} used"), ("ahead", "forecast")]
-    if view.quota is not None:
+    plotted = view.plotted
+    entries = [("used", f"{plotted.unit} used"), ("ahead", "forecast")]
+    if plotted.quota is not None:
         entries.append(("limit", "quota"))
     return h("ul", *(h("li", h("span", class_=f"swatch {each}"), text) for each, text in entries), class_="legend")
 

@@ -12,7 +12,7 @@ from forebay.reporting.explanations import Explanation, explain_instance, explai
 from forebay.reporting.listed import list_page, machine_page, waiting_page
 from forebay.reporting.money import SPANS, MoneyView, money_view, providers_of_classes
 from forebay.reporting.observation import Observation, cluster_view, find_pod, pod_event_lines
-from forebay.reporting.offers import OfferFilter, live_rows, matching
+from forebay.reporting.offers import OfferFilter, capacity, live_rows, matching
 from forebay.reporting.offers import document as offers_document
 from forebay.reporting.overview import overview
 from forebay.reporting.provisioner_views import provisioner_view
@@ -100,7 +100,7 @@ def _budgets(seen: Observation, assessor: Assessor, query: PageQuery, _parts: tu
 
 
 def _offers(seen: Observation, _assessor: Assessor, query: PageQuery, _parts: tuple[str, ...]) -> ViewedPage:
-    rows, notes = live_rows(seen.snapshot.sources)
+    rows, notes = live_rows(seen.snapshot)
     every = matching(rows, OfferFilter())
     wanted = query.q.casefold()
     admitted = [
@@ -108,8 +108,7 @@ def _offers(seen: Observation, _assessor: Assessor, query: PageQuery, _parts: tu
         for row in every
         if not wanted
         or any(
-            wanted in (word or "").casefold()
-            for word in (*row.offer.key[:4], row.offer.gpu_type, "spot" if row.offer.spot else "on demand")
+            wanted in (word or "").casefold() for word in (*row.offer.key[:4], row.offer.gpu_type, capacity(row.offer))
         )
     ]
     found = list_page(admitted, len(every), query.page, lambda row: row)

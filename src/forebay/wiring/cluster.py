@@ -13,7 +13,9 @@ from forebay.kube.config import Config, load_config
 from forebay.kube.connection import connected_client
 from forebay.kube.informer import Informer
 from forebay.kube.nodes import NODES
-from forebay.kube.pods import PODS, PodDecoder, pod_indexes
+from forebay.kube.pod_indexes import pod_indexes
+from forebay.kube.pods import PODS, PodDecoder
+from forebay.kube.types import NAMESPACES
 from forebay.kube.versions import unsupported_text
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
@@ -32,6 +34,8 @@ class ClusterConnection(msgspec.Struct, frozen=True):
 
     client: Client
     version: Version
+    #: UID of the kube-system namespace.
+    cluster_id: str
     nodes: Informer[Node]
     pods: Informer[Pod]
 
@@ -40,15 +44,16 @@ class ClusterConnection(msgspec.Struct, frozen=True):
 async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[ClusterConnection]:
     """A connection whose informers run for the duration of the `async with` block. They start unsynced.
 
-    Raises where the API server does not answer at first; once it has, the informers retry forever.
+    Raises where the API server does not answer at first, or refuses; once it has answered, the informers retry forever.
     """
     client = connected_client(config, redactor)
     nodes = Informer(client.transport, config.server, NODES)
     pods = Informer(client.transport, config.server, PODS, decoder=PodDecoder(timed=()), indexes=pod_indexes())
     try:
         version = await client.version()
+        cluster = await client.get(NAMESPACES, "kube-system")
         async with nodes, pods:
-            yield ClusterConnection(client, version, nodes, pods)
+            yield ClusterConnection(client, version, cluster.uid, nodes, pods)
     finally:
         await client.close()
 

@@ -133,7 +133,7 @@ async def run_operator(
     log_listen = None if settings.log_server_address == "0" else listen_address(settings.log_server_address)
     configured = read_environment(environment)
     for problem in configured.problems:
-        log.error("machine skipped", error=problem)
+        log.error("machine variable invalid", error=problem)
     for problem in unknown_variables(environment):
         log.warning("variable ignored", error=problem)
     config = cluster_config(settings, environment)
@@ -172,7 +172,9 @@ async def run_operator(
         await stack.enter_async_context(operator)
         metrics = metrics_page(
             InformerCollector(operator.informers),
-            OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
+            OperatorCollector(
+                lambda: operator.views, operator.elector.still_leader, operator.counts, dry_run=assumed is not None
+            ),
             BudgetCollector(lambda: operator.budget_accounting, clock.now),
         )
         await stack.enter_async_context(
@@ -190,4 +192,7 @@ async def run_operator(
         _log_configuration(settings, configured)
         await _log_missing_kinds(client)
         await _log_cluster_problems(client, budgets=settings.budgets == "on")
-        await operator.run()
+        try:
+            await operator.run()
+        finally:
+            log.info("operator stopped", namespace=namespace, identity=identity)

@@ -149,7 +149,9 @@ async def test_the_end_of_a_terminated_instance_is_told_to_the_second_that_is_bi
         assert [each.id for each in (await telling.provider.instances()).instances] == [launched.id]
         await telling.provider.terminate(launched.id)
         if telling.end_operation is not None:
-            telling.world.script(telling.end_operation, market_faults.server_error(500))
+            telling.world.script(
+                telling.end_operation, *[market_faults.server_error(500)] * (1 if telling.sockets else 2)
+            )
         while (found := await telling.provider.instances()).instances:
             assert found.ended == {}, "it is being deleted"
             await asyncio.sleep(0.1)
@@ -205,6 +207,15 @@ async def test_a_failed_listing_is_never_empty(harness):
         except ProviderError:
             return
         assert launched.id in found.unknown
+
+
+async def test_a_listing_names_the_same_account_each_time_and_no_secret(harness):
+    async with harness.open():
+        before = (await harness.provider.instances()).account
+        await harness.provider.launch(await harness.request())
+        assert (await harness.provider.instances()).account == before
+        assert before is None or not any(secret in before for secret in harness.secrets)
+        assert (before is None) is harness.provider.capabilities().lists_machines, "only owned machines have no account"
 
 
 async def test_a_check_launches_nothing_and_returns_errors(harness):

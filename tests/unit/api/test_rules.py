@@ -19,7 +19,7 @@ SCHEMAS = {
 
 def admitted(manifest):
     stored = copy.deepcopy(manifest)
-    assert unknown_fields(manifest) == []
+    assert not unknown_fields(manifest)
     default(SCHEMAS[manifest["kind"]], stored)
     return stored
 

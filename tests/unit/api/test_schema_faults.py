@@ -54,6 +54,16 @@ def test_items_of_a_list_are_numbered_and_its_length_is_judged_too():
     assert any(path == "spec.providers[0].machines[299].gpuCount" for path, _ in found)
 
 
+@pytest.mark.parametrize("providers", [{"name": "lambdalabs"}, "lambdalabs", 7])
+def test_what_stands_where_a_list_belongs_is_one_fault(providers):
+    node_class = changed("gpunodeclass-owned-machines", {"spec": {"providers": providers}})
+
+    ((path, problem),) = all_faults(node_class)
+
+    assert path == "spec.providers"
+    assert problem.startswith("Expected `array`")
+
+
 @pytest.mark.parametrize("spec", [[], "x", 7, None, True])
 def test_a_spec_that_is_no_mapping_is_one_fault(spec):
     ((path, problem),) = all_faults({**example("gpunodepool"), "spec": spec})

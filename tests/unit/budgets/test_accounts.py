@@ -320,6 +320,8 @@ def test_a_pod_may_be_deleted_when_every_budget_has_stored_its_usage():
 def test_usage_added_up_interval_by_interval_is_the_same():
     intervals = [Interval(T0, T0 + 3600, 1000), Interval(T0 + 1800, None, 2000)]
     assert usage(intervals, at(7200), at(7200) - at(0)) == GpuHours.parse("4")
+    before = [Interval(T0, T0 + 3600, 1000)]
+    assert usage(before, at(7200), at(7200) - at(3600)) == GpuHours.zero(), "what has left the window counts nothing"
 
 
 def test_a_pod_counts_until_its_machine_is_proven_off_and_from_when_the_machine_is_on_again():

@@ -48,6 +48,19 @@ def test_a_used_up_budget_holds_new_pods_and_says_until_when():
     assert "raise spec.quota" in held.sentence
 
 
+@pytest.mark.parametrize(("quota", "words"), [({"hours": "8"}, "0 GPU-h left of 8 GPU-h"), ({"hours": "7"}, "0 GPU-h")])
+def test_a_pod_that_was_admitted_goes_on_until_its_budget_is_used_up(quota, words):
+    done = pod("done", 8, started=0, finished=HOUR)
+    bound = pod("bound", node="n1")
+    wide = admission_of(done, budgets=[budget(hours="8100m")], when=2 * HOUR)
+    wide.reserve(bound)
+    assert wide.admit_again(bound) is None
+    assert wide.admit(pod("next")) is not None
+    held = admission_of(done, budgets=[budget(**quota)], when=2 * HOUR).admit_again(bound)
+    assert (held.budget, held.reason, held.pod) == (KEY, Reason.HELD_BY_BUDGET, bound)
+    assert words in held.sentence
+
+
 def test_a_quota_smaller_than_five_minutes_of_a_pod_admits_it_while_nothing_is_used():
     tiny = [budget(hours="10m")]
     assert admission_of(budgets=tiny).admit(pod(gpus=8)) is None

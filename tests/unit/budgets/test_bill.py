@@ -214,8 +214,10 @@ def test_a_failed_launch_costs_nothing():
     it = Operator()
     it.update(0, machine(state=InstanceState.LAUNCHING))
     it.update(2 * HOUR, machine(state=InstanceState.LAUNCHING))
-    it.update(2 * HOUR + 1, machine(start=None, state=InstanceState.REQUESTED))
+    refused = machine(start=None, state=InstanceState.REQUESTED)
+    it.update(2 * HOUR + 1, refused)
     assert it.costs(3 * HOUR) == {}
+    assert it.bill.is_stored(refused), "its record may be deleted"
     it.update(3 * HOUR, machine(start=3 * HOUR))
     assert it.costs(3 * HOUR + 1000) == {"": Usd("1.00")}
 

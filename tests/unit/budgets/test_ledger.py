@@ -1,5 +1,6 @@
 """Intervals of one pod in a ledger: rates that change, and what the pod has used in a window."""
 
+from forebay.budgets.ledger.chunks import encode_chunk
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import Interval
 from tests.unit.budgets.factories import MICRO
@@ -49,3 +50,61 @@ def test_a_copy_brings_the_run_that_began_when_the_last_one_ended():
     mine.merge(other)
     mine.merge(other)
     assert mine.consumed(100 * MICRO, 100 * MICRO) == 100 * 1000 * MICRO
+
+
+def _stored(ledger):
+    return {write.serial: write.data for write in ledger.chunk_log.writes(0)}
+
+
+def test_a_pod_that_has_used_nothing_is_noted_and_not_tracked_whatever_becomes_of_the_note():
+    day = 24 * 3600
+    ledger = Ledger("owner")
+    ledger.note_end("pod", 100)
+    ledger.note_end("pod", 100)
+    copy = Ledger("owner")
+    copy.merge(ledger)
+    (loaded, damages) = Ledger.load("owner", _stored(copy))
+    assert damages == ()
+    for each in (ledger, copy, loaded):
+        assert each.intervals("pod") == (Interval(100, 100, 0),)
+        assert each.tracked(200 * MICRO, 200 * MICRO) == 0
+    for write in ledger.chunk_log.writes(200):
+        ledger.chunk_log.wrote(write)
+    assert ledger.compact(2 * day, 31 * day, ())
+    assert ledger.intervals("pod") == ()
+    assert ledger.tracked(2 * day * MICRO, 31 * day * MICRO) == 0
+    loaded.begin("pod", 0, 1000, 300)
+    loaded.end("pod", 400)
+    assert loaded.consumed(500 * MICRO, 500 * MICRO) == 300 * 1000 * MICRO
+    assert loaded.tracked(500 * MICRO, 500 * MICRO) == 1
+    loaded.take_back("pod", 100)
+    assert loaded.tracked(500 * MICRO, 500 * MICRO) == 0
+
+
+def test_a_longer_window_holds_at_once_what_it_holds_after_a_restart():
+    day, hour = 24 * 3600, 3600
+    ledger = Ledger("owner")
+    ledger.record("old", 10, 100, 1000)
+    for write in ledger.chunk_log.writes(200):
+        ledger.chunk_log.wrote(write)
+    ledger.compact(2 * day, 31 * day, ())
+    ledger.record("ended", day, day + 60, 2000)
+    ledger.begin("running", day, 1000, day, durable=True)
+    for write in ledger.chunk_log.writes(2 * day):
+        ledger.chunk_log.wrote(write)
+    ledger.set_provisional("machine", (Interval(day, None, 500),))
+    now = 2 * day * MICRO
+    loaded, _ = Ledger.load("owner", {serial: encode_chunk(each) for serial, each in ledger.chunk_log.chunks.items()})
+    loaded.set_provisional("machine", (Interval(day, None, 500),))
+    before = ledger.frozen()
+
+    ledger.profile.forget_before(2 * day - hour)
+    assert ledger.consumed(now, 2 * day * MICRO) < loaded.consumed(now, 2 * day * MICRO)
+    ledger.recount(2 * day - hour)
+    assert ledger.consumed(now, 2 * day * MICRO) < loaded.consumed(now, 2 * day * MICRO), "nothing of that is missing"
+    ledger.recount(0)
+    assert ledger.frozen().profile.version > before.profile.version
+    for window in (hour, day, 2 * day):
+        assert ledger.consumed(now, window * MICRO) == loaded.consumed(now, window * MICRO)
+        assert ledger.tracked(now, window * MICRO) == loaded.tracked(now, window * MICRO)
+    assert ledger.profile.rate(now) == loaded.profile.rate(now)

@@ -69,3 +69,20 @@ def test_ends_are_counted_from_either_side(after, count):
     for hour in range(6):
         found.ended(hour * HOUR)
     assert found.ends_after(after * HOUR * MICROSECONDS) == count
+
+
+def test_a_window_that_holds_exactly_the_amount_falls_below_it_a_second_after_the_first_use_leaves():
+    found = Profile()
+    found.change(0, 8)
+    found.change(HOUR, -8)
+    now, window, held = 5 * HOUR * MICROSECONDS, 10 * HOUR * MICROSECONDS, 8 * HOUR * MICROSECONDS
+    assert found.falls_below(held, now, window) == (10 * HOUR + 1) * MICROSECONDS
+    assert found.falls_below(held + 1, now, window) == now
+
+
+def test_an_end_that_is_taken_back_is_not_stored():
+    found = Profile()
+    found.ended(100)
+    found.ended(200)
+    found.ended(100, -1)
+    assert found.ends == {200: 1}

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from forebay.cli.budgets.command import show
 from forebay.cli.budgets.plot import plot, sparkline
-from tests.unit.reporting.budget_objects import reported_exceeded, used
+from tests.unit.reporting.budget_objects import paid, reported_exceeded, used
 
 
 def test_a_sparkline_shows_when_in_the_window_gpus_were_used():
@@ -32,6 +32,20 @@ def test_the_plot_rises_to_the_used_amount_below_the_line_of_the_quota():
     assert heights[-1] == 8
 
 
+def test_a_budget_of_dollars_has_the_line_of_its_quota():
+    assert "quota $100.00" in plot(paid())[0]
+
+
+def test_of_a_budget_that_is_used_up_the_plot_is_followed_by_when_it_has_room_again(capsys):
+    show([used((-20, -10))], "", with_plot=True)
+    show([used((-20, -11))], "", with_plot=True)
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("room again") == 1
+    assert "default/team-a is used up, and has room again not before 20" in said
+    assert "raise spec.quota" in said
+
+
 def test_without_ledgers_the_table_is_followed_by_a_note(capsys):
     show([reported_exceeded()], "Usage is as the operator last reported it.", with_plot=True)
 
@@ -54,4 +68,6 @@ def test_each_amount_has_the_unit_of_what_its_budget_counts(capsys):
 def test_without_budgets_the_output_says_so(capsys):
     show([], "", with_plot=False)
 
-    assert capsys.readouterr().out == "No budgets found.\n"
+    assert capsys.readouterr().out == (
+        "No budgets found. A GPUWorkloadBudget limits GPU-hours or dollars: docs/budgets.md\n"
+    )

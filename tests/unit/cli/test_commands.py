@@ -45,11 +45,19 @@ def request(kubeconfig, path, body=None, method=None, **headers):
     return urllib.request.urlopen(asked, timeout=90, context=context)
 
 
+#: Runs the rest of the line as from a terminal, also where these tests themselves run under nohup.
+_FROM_A_TERMINAL = [
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
+]
+
+
 @contextlib.contextmanager
-def running(*arguments):
-    """The command's process and the kubeconfig it prints; interrupted at the end as by Ctrl-C."""
+def running(*arguments, before=(), end=signal.SIGINT):
+    """The command's process and the kubeconfig it prints; interrupted at the end, by default as by Ctrl-C."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "forebay", *arguments],
+        [*before, sys.executable, "-m", "forebay", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -63,7 +71,7 @@ def running(*arguments):
             pytest.fail(f"{arguments} ended before it served a cluster: {process.stderr.read()}")
         kubeconfig = Path(found[1])
         yield process, kubeconfig
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0
         assert errors == ""
@@ -71,6 +79,20 @@ def running(*arguments):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_terminal_that_is_closed_ends_a_command_in_order(tmp_path):
+    config = str(tmp_path / "config")
+    with running("embedded", "--write-kubeconfig", config, before=_FROM_A_TERMINAL, end=signal.SIGHUP):
+        pass
+
+
+def test_a_terminal_that_is_closed_does_not_end_a_command_under_nohup(tmp_path):
+    config = str(tmp_path / "config")
+    with running("embedded", "--write-kubeconfig", config, before=["nohup"]) as (process, kubeconfig):
+        process.send_signal(signal.SIGHUP)
+        with request(kubeconfig, "/api/v1/namespaces") as answer:
+            assert answer.status == 200
 
 
 def test_the_embedded_cluster_answers_at_the_server_of_its_kubeconfig(tmp_path):
@@ -91,10 +113,18 @@ def test_the_embedded_cluster_answers_at_the_server_of_its_kubeconfig(tmp_path):
 
 
 def test_status_says_what_a_cluster_lacks(tmp_path):
+    definitions = yaml.safe_load_all(forebay("manifests", "crds").stdout)
     with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, kubeconfig):
+        empty = json.loads(forebay("status", "--output", "json", KUBECONFIG=str(kubeconfig)).stdout)
+        for each in definitions:
+            request(kubeconfig, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each).close()
         text = forebay("status", KUBECONFIG=str(kubeconfig))
         document = json.loads(forebay("status", "--output", "json", KUBECONFIG=str(kubeconfig)).stdout)
 
+    # Where there can be no budgets, nothing has to hold their pods.
+    assert "GPUWorkloadBudget" in empty["kinds_missing"]
+    assert empty["problems"] == []
+    assert document["kinds_missing"] == []
     (lacking,) = document["problems"]
     assert lacking.startswith("Nothing holds new pods of a used-up GPUWorkloadBudget, because the admission policies")
     assert "Lacks" in text.stdout
@@ -173,6 +203,26 @@ def test_printed_crds_are_those_in_the_repository():
     assert sorted(printed, key=lambda crd: crd["metadata"]["name"]) == sorted(
         shipped, key=lambda crd: crd["metadata"]["name"]
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [("manifests", "crds"), ("completion", "bash")], ids=" ".join)
+def test_a_full_disk_is_one_sentence_and_no_answer(arguments):
+    """Exit code 1 would say that the answer is no."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "forebay", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Buffered, as it is for users: then the last part is written when the command has ended.
+            env={**environment(), "PYTHONUNBUFFERED": ""},
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "forebay: the output could not be written: No space left on device"
+    assert "Traceback" not in done.stderr
 
 
 def test_a_closed_pipe_is_no_error():

@@ -99,6 +99,7 @@ def test_json_has_exact_money(offers):
             "region": "eu-north1",
             "zone": None,
             "spot": False,
+            "capacity": "on-demand",
             "gpu_type": "L4",
             "gpu_count": 3.0,
             "gpu_memory_gib": 24,

@@ -117,6 +117,64 @@ def test_what_others_wrote_stays_inert_on_a_terminal_with_colours(monkeypatch, c
     assert "\x1b[2J" not in capsys.readouterr().out
 
 
+NAME, MESSAGE = (
+    "lambda-trial-89576d324a",
+    "Launch of gpu_1x_a10 in us-east-1 accepted. Next: the machine must register.",
+)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_a_table_fits_on_any_terminal_and_nothing_is_cut(columns, monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    print_table(("INSTANCE", "STATE", "PRICE", "NODE", "MESSAGE"), [(NAME, "Launched", "$0.75/h", "-", MESSAGE)] * 2)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    shown = " ".join(" ".join(lines).split())
+    assert all(word in shown for word in (NAME, "Launched", "$0.75/h", *MESSAGE.split()))
+    assert lines[0].startswith("INSTANCE ")
+
+
+def test_a_row_that_does_not_fit_is_a_paragraph_without_cells_that_say_nothing(monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "50")
+
+    print_table(("  AT", "STATE", "NODE", "MESSAGE"), [("  18:30:03", "Launched", "-", MESSAGE)])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "  AT 18:30:03   STATE Launched",
+        "    MESSAGE Launch of gpu_1x_a10 in us-east-1",
+        "      accepted. Next: the machine must register.",
+    ]
+
+
+def test_columns_move_together_before_rows_are_broken(monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "16")
+
+    print_table(("A", "B", "C"), [("one", "two", "three")])
+
+    assert capsys.readouterr().out.splitlines() == ["A    B    C", "one  two  three"]
+
+
+def test_paragraphs_are_broken_between_words_and_names_stay_whole(monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "30")
+
+    print_paragraph(f"Forebay terminates {NAME}-and-more until it is gone.", indent=2)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "  Forebay terminates",
+        f"  {NAME}-and-more",
+        "  until it is gone.",
+    ]
+
+
 def test_of_a_long_table_a_terminal_shows_the_beginning_and_a_pipe_gets_all(monkeypatch, capsys):
     rows = [(f"pod-{number}", "NoCapacity: none") for number in range(10_000)]
     print_long_table(("WAITING POD", "REASON"), rows, "waiting pods")

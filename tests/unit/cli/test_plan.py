@@ -120,7 +120,7 @@ def test_a_job_is_planned_for_before_it_exists(plan):
 
     assert code == 0
     assert printed.startswith("3 pods wait for a GPU. 3 machines would be bought for all 3, at $2.1204/h.\n")
-    assert "\n  3  gcp g2-standard-4  1 x L4  us-central1-a  $0.7068/h     3\n" in printed
+    assert "\n3     gcp g2-standard-4   1 x L4   us-central1-a   $0.7068/h   3\n" in printed
     assert "3 x gcp g2-standard-4, for team/train-0, team/train-1 and team/train-2\n" in printed
     text = " ".join(printed.split())
     assert "L4 in us-central1-a at $0.7068/h (gcp g2-standard-4) was chosen over L4 in use1-az1 at $0.8048/h" in text
@@ -131,7 +131,7 @@ def test_machines_of_one_type_share_a_line(plan):
     """One pod has an alternative, the other has none: the sentences differ."""
     _, printed = plan(many(pod("a"), pod("b", nodeSelector={"topology.kubernetes.io/region": "us-central1"})))
 
-    assert "\n  2  gcp g2-standard-4  1 x L4  us-central1-a  $0.7068/h     2\n" in printed
+    assert "\n2     gcp g2-standard-4   1 x L4   us-central1-a   $0.7068/h   2\n" in printed
     assert "gcp g2-standard-4, for team/a\n" in printed
     assert "gcp g2-standard-4, for team/b\n" in printed
     assert "no other available offer fits the same pods" in " ".join(printed.split())
@@ -362,6 +362,15 @@ def test_a_provider_without_known_offers_is_named(here, capsys):
         "GPUNodeClass cloud: This release of Forebay does not serve the provider aws"
     )
     assert document["notes"][1].startswith("There are no offers: give a table with --offers")
+
+
+def test_the_secret_of_a_class_has_no_namespace_where_none_is_known(here, capsys):
+    (here / "work.yaml").write_text(
+        "apiVersion: forebay.dev/v1alpha1\nkind: GPUNodeClass\nmetadata: {name: c}\nspec:\n"
+        "  providers: [{name: lambdalabs, credentialsRef: {name: key, key: api-key}}]\n  cloudInit: {template: x}\n"
+    )
+    assert main(["plan", "-f", "work.yaml"]) == 0
+    assert "Secret key is not at hand when planning from files" in " ".join(capsys.readouterr().out.split())
 
 
 def test_offers_of_containers_are_ignored(here, planned):

@@ -95,7 +95,10 @@ def test_standard_input_twice(sentence):
                 "apiVersion: forebay.dev/v1alpha1\nkind: GPUNodePool\nmetadata: {name: p}\n"
                 "spec: {nodeClassRef: {name: c}, maxHourlyPrce: '2'}\n"
             ),
-            "work.yaml, document 1: GPUNodePool p: spec.maxHourlyPrce is not a field of GPUNodePool",
+            (
+                "work.yaml, document 1: GPUNodePool p: spec.maxHourlyPrce is not a field of GPUNodePool "
+                "(did you mean maxHourlyPrice?)"
+            ),
         ),
         (
             (
@@ -112,7 +115,7 @@ def test_standard_input_twice(sentence):
             (
                 "work.yaml, document 1: GPUNodePool p: spec.nodeClassRef.name: Expected `str`, got `int`; "
                 "spec.limits.maxNodes: Expected `int | null`, got `str`; "
-                "spec.maxHourlyPrce is not a field of GPUNodePool"
+                "spec.maxHourlyPrce is not a field of GPUNodePool (did you mean maxHourlyPrice?)"
             ),
         ),
     ],
@@ -175,6 +178,7 @@ def test_a_support_bundle_that_unpacks_without_end_is_one_sentence_whatever_part
     [
         ("", "offers.csv: the table is empty: its first line must name the columns"),
         (HEADER.replace("vcpus", "cores") + ROW, 'offers.csv: "cores" is not a column of an offers table; columns are'),
+        ("[" * 9999, f'offers.csv: "{"[" * 60}..." is not a column'),
         (HEADER.replace("gpu_model", "region") + ROW, 'offers.csv: column "region" occurs twice'),
         (
             "provider,region\naws,x\n",

@@ -7,6 +7,7 @@ import urllib.error
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.cli.test_commands import forebay, request, running, waiting_for_the_fifth_job
 
@@ -93,9 +94,22 @@ def test_a_cluster_without_forebays_crds_is_an_error(tmp_path):
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert "does not serve GPUNodeClass, GPUNodePool" in outcome.stderr
     assert (
-        "run: forebay manifests crds | kubectl apply -f - (a plan without a cluster: forebay plan -f FILE)"
-        in outcome.stderr
+        "run: forebay manifests crds | kubectl apply -f - (without a cluster: forebay plan -f FILE, forebay "
+        "offers --from FILE)" in outcome.stderr
     )
+
+
+def test_in_an_empty_cluster_each_command_says_what_to_create(tmp_path):
+    with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, path):
+        for definition in yaml.safe_load_all(forebay("manifests", "crds").stdout):
+            request(path, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=definition).close()
+        commands = (("plan",), ("offers",), ("providers", "check"), ("budgets",))
+        plan, offers, providers, budgets = (forebay(*each, KUBECONFIG=str(path)) for each in commands)
+
+    assert [each.returncode for each in (plan, offers, providers, budgets)] == [0, 1, 0, 0]
+    for each in (plan, offers, providers):
+        assert "No GPUNodeClass names a provider: create one (docs/providers/README.md)," in each.stdout
+    assert "GPUWorkloadBudget limits GPU-hours or dollars: docs/budgets.md" in budgets.stdout
 
 
 def test_a_cluster_without_predecessors_has_nothing_to_migrate_and_passes_in_ci(kubeconfig):

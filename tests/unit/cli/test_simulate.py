@@ -66,6 +66,11 @@ def test_reclaims_of_spot_machines_are_measured_by_records_of_availability(files
     assert found["forebay"]["interruptions"] > 0
 
 
+def test_a_table_that_a_spreadsheet_has_saved_is_read(files, tmp_path):
+    (tmp_path / "saved.csv").write_text("\ufeff" + PODS)
+    assert forebay(*files, "--trace", str(tmp_path / "saved.csv")).stdout == forebay(*files).stdout
+
+
 def test_a_part_of_a_trace_is_replayed_from_its_own_first_second(files):
     report, _ = policies(forebay(*files, "--after", "100", "--output", "json"))
     assert (report["pods"], report["days"]) == (1, round(3600 / 86_400, 2))
@@ -81,6 +86,7 @@ def test_a_part_of_a_trace_is_replayed_from_its_own_first_second(files):
         (("--after", "999999"), "no pod that requests a GPU in that time"),
         (("--reclaims", "-1"), "--reclaims"),
         (("--reclaims", "often"), "often cannot be read"),
+        (("--reclaims", "0.5"), "no other is ever reclaimed: add --spot"),
         (("--trace", "missing.csv"), "missing.csv cannot be read"),
     ],
 )

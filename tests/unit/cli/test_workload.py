@@ -77,12 +77,14 @@ def test_bad_input_is_refused_before_anything_is_created(arguments, sentence):
 
 
 def test_the_accuracy_of_a_running_operator_is_measured_and_nothing_is_left(cluster, tmp_path):
-    operator = subprocess.Popen(
-        [sys.executable, "-m", "forebay", "run", "--namespace", "default", "--health-server-address", "127.0.0.1:0"],
-        env=environment(KUBECONFIG=str(cluster)),
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
+    log = tmp_path / "operator.log"
+    with log.open("w") as written:
+        operator = subprocess.Popen(
+            [sys.executable, "-m", "forebay", "run", "--namespace", "default", "--health-server-address=127.0.0.1:0"],
+            env=environment(KUBECONFIG=str(cluster)),
+            stderr=subprocess.STDOUT,
+            stdout=written,
+        )
     try:
         done = forebay(
             *("bench", "budgets", "--count", "5", "--rate", "10", "--runtime", "30s", "--observe", "20s"),
@@ -94,6 +96,8 @@ def test_the_accuracy_of_a_running_operator_is_measured_and_nothing_is_left(clus
         operator.terminate()
         operator.wait(30)
     assert done.returncode == 0, done.stderr
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert (events[0], events[-1], operator.returncode) == ("operator started", "operator stopped", 0)
     report = json.loads((tmp_path / "results/report.json").read_text())
     assert report["tracked_pods"] == 5
     assert 0 < report["reported_gpu_hours"] <= 5 * 30 / 3600

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from forebay.demand.assessment import assess, not_demand
-from forebay.demand.scheduler_waits import PREEMPTION, SchedulerWaits, scheduler_waits
+from forebay.demand.scheduler_waits import FIRST_REPORT, PREEMPTION, SchedulerWaits, scheduler_waits
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Phase
 from tests.unit.demand.builders import NOW, ago, node, pod
@@ -63,6 +63,20 @@ def test_pods_without_gpu_requests_are_skipped_but_can_be_explained():
     other = pod(resource="example.com/fpga")
     assert assess([other], None, NOW) == assess([], None, NOW)
     assert reason_of(other) is Reason.NO_GPU_ASKED
+
+
+def test_gpus_that_only_resource_claims_request_are_not_bought_and_the_pod_is_told_what_to_request():
+    assert reason_of(pod(gpus=0, resource_claims=True)) is Reason.CLAIMS_NOT_SERVED
+    assert reason_of(pod(gpus=1, resource_claims=True)) is None, "its GPUs are bought, whatever else it claims"
+
+
+def test_a_pod_that_the_scheduler_owes_a_report_is_expected_on_any_node_and_one_that_a_gate_holds_is_not():
+    unreported = pod(unschedulable_since=None)
+    gated = pod(unschedulable_since=None, scheduling_gates=("a.example/quota",))
+    waits = scheduler_waits(SchedulerWaits(), [unreported, gated], ago(minutes=1))
+    assert waits.expected(unreported, NOW)
+    assert not waits.expected(unreported, NOW + FIRST_REPORT), "a scheduler may be down"
+    assert not waits.expected(gated, NOW), "the scheduler does not try it before the gate is gone"
 
 
 def test_a_pod_that_forebay_nominated_is_still_demand():

@@ -7,6 +7,7 @@ from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.api.parts import TaintEffect
 from forebay.api.parts import TaintEntry as PlannedTaint
 from forebay.demand.free_capacity import daemon_overhead, free_nodes, planned_amounts
+from forebay.demand.reservation import reserve
 from forebay.model.fit import misfit
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement, Taint, Toleration
@@ -116,6 +117,20 @@ def test_pods_of_the_previous_run_do_not_fill_a_booting_machine():
     assert free.free[GPU] == 2
 
 
+def test_a_machine_that_pods_of_its_previous_run_fill_while_it_registers_still_comes_for_its_own():
+    """They end once its kubelet has started. Until then a second machine would be bought for the same pods."""
+    waiting = pod(gpus=2)
+    filled = {"n1": Resources({GPU: 2})}
+    machine = record(state=State.LAUNCHED, gpus=2, pods=[waiting])
+    launching = free_nodes({"n1": node(gpus=2)}, filled, [machine])
+    assert launching[0].free.amount(GPU) == 0
+
+    reservations = reserve([waiting], launching, NOW, await_planned=True)
+    assert reservations.left == ()
+    assert reservations.placed[waiting.uid].launching == machine.metadata.name
+    assert free_nodes({"n1": node(gpus=2)}, filled, [record(state=State.LAUNCHED, gpus=2)]) == ()
+
+
 def test_our_cordon_on_a_booting_machine_does_not_count_but_a_users_cordon_does():
     ours = node(ready=False, unschedulable=True, annotations={CORDONED_ANNOTATION: "2026-03-02T11:00:00Z"})
     users = node(ready=False, unschedulable=True)
@@ -167,6 +182,13 @@ def test_daemonsets_take_their_part_of_a_launching_node():
     planned = {"allocatable": {GPU: 8, "cpu": "1"}}
     free = only(free_nodes({}, {}, [record(state=State.LAUNCHED, planned=planned)], daemons=(agent, elsewhere)))
     assert free.free.amount("cpu") == 800
+
+
+def test_a_daemonset_of_nodes_with_a_label_takes_nothing_of_a_node_without_it():
+    ssd = Requirement("disk", LabelOperator.IN, ("ssd",))
+    agent = shape(0, 100, node_affinity=(NodeSelectorTerm(match_expressions=(ssd,)),))
+    assert daemon_overhead(node(labels={"disk": "hdd"}), (agent,)) == Resources()
+    assert daemon_overhead(node(labels={"disk": "ssd"}), (agent,)) == agent.requests
 
 
 def test_a_daemonset_that_does_not_tolerate_the_nodes_taint_takes_nothing():

@@ -76,6 +76,28 @@ def test_room_for_pods_that_have_not_moved_yet_is_not_free_for_others():
     assert gpus(leaving=frozenset({old.uid})) == {"new": 8, "other": 8}
 
 
+def test_no_room_is_kept_for_a_pod_that_is_ending_once_the_pod_in_its_place_has_come():
+    owner = Owner(kind="ReplicaSet", name="serve", uid="rs")
+    first, second = (
+        replace(running(f"serve-7c9f8-{end}", "old", gpus=2), owner=owner, deleted=ago(seconds=5))
+        for end in ("aaaaa", "bbbbb")
+    )
+    old, new = record("old", State.DRAINING), in_place_of("old", state=State.READY, pods=[first, second])
+    free = [FreeNode(node=node("new"), free=Resources({GPU: 8}))]
+    waits = replace(pod("serve-7c9f8-ccccc"), owner=owner)
+    bound = replace(running("serve-7c9f8-ddddd", "new", gpus=2), owner=owner)
+
+    def gpus(*on_old, on_new=(), pending=()):
+        (found,) = without_promised(free, [old, new], {"old": on_old, "new": tuple(on_new)}, pending=pending)
+        return found.free.amount(GPU)
+
+    assert gpus(first, second) == 4, "nobody has come for them yet"
+    assert gpus(first, second, pending=[waits]) == 6
+    assert gpus(first, second, pending=[waits], on_new=[bound]) == 8
+    assert gpus(replace(first, deleted=None), second, pending=[waits], on_new=[bound]) == 6, "one is to move yet"
+    assert gpus(first, second, pending=[replace(waits, owner=replace(owner, uid="another"))]) == 4
+
+
 def test_a_replacement_expects_the_pods_that_it_was_launched_for_until_they_have_left():
     moves, stays = running("moves", "old"), running("stays", "old")
     old, new = record("old", State.DRAINING), in_place_of("old", state=State.READY, pods=[moves])

@@ -78,9 +78,9 @@ def refusal(values: dict[str, Any]) -> str:
 
 
 def the(kind: str, manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """The one of this kind that is not about joining machines or about readers of the operator's pages."""
+    """The one of this kind that is not about joining machines, or about readers of pages and objects."""
     found = [each for each in manifests if each["kind"] == kind]
-    others = ("-join", "-bootstrap", "-kubeadm", "-reader")
+    others = ("-join", "-bootstrap", "-kubeadm", "-reader", "-view")
     (only,) = (each for each in found if not each["metadata"]["name"].endswith(others))
     return only
 

@@ -20,6 +20,7 @@ from forebay.install.permissions import (
     UNINSTALL_CLUSTER_PERMISSIONS,
     UNINSTALL_NAMESPACE_PERMISSIONS,
 )
+from forebay.install.roles import view_role
 from forebay.providers.webhook.groups import VARIABLES, read_groups
 from forebay.settings import read_settings
 from tests.unit.deploy.helm import (
@@ -230,6 +231,11 @@ def test_the_users_node_affinity_replaces_ours_and_other_affinity_is_added_to_it
     assert both.keys() == {"nodeAffinity", "podAntiAffinity"}
 
 
+@pytest.mark.parametrize("name", ["affinity", "settings", "healthProbe", "leaderElection", "nodeGroups"])
+def test_a_value_of_which_only_the_headline_is_left_counts_as_unset(name):
+    assert "nodeAffinity" in pod(rendered({name: None}))["affinity"]
+
+
 def test_users_can_configure_the_pods():
     values = {
         "replicaCount": 3,
@@ -377,6 +383,17 @@ def test_metrics_are_for_token_holders_unless_somebody_asks_for_less():
     assert "tokenreviews" not in str(the("ClusterRole", plain)["rules"])
 
 
+def test_who_may_view_a_namespace_may_view_its_pools_and_budgets_but_no_urls_of_providers():
+    (found,) = [each for each in rendered() if each["metadata"]["name"] == "forebay-view"]
+    expected = view_role()
+    assert found["rules"] == expected["rules"]
+    assert found["metadata"]["labels"].items() >= expected["metadata"]["labels"].items()
+    assert found["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    (rule,) = found["rules"]
+    assert set(rule["verbs"]) == {"get", "list", "watch"}
+    assert not {"gpunodeclasses", "nodeprovisioners"} & set(rule["resources"])
+
+
 def test_the_dashboard_is_off_until_somebody_asks_for_it():
     assert "FOREBAY_WEB_ADDRESS" not in environment(rendered())
     manifests = rendered({"web": {"enabled": True}, "metrics": {"secure": False}})
@@ -426,7 +443,7 @@ def test_releases_with_different_names_do_not_collide(release, name):
     manifests = [each for each in rendered(release=release) if "AdmissionPolicy" not in each["kind"]]
     assert {each["metadata"]["name"] for each in manifests} == {
         name,
-        *(f"{name}-{each}" for each in ("join", "bootstrap", "kubeadm", "metrics-reader", "dashboard-reader")),
+        *(f"{name}-{each}" for each in ("join", "bootstrap", "kubeadm", "metrics-reader", "dashboard-reader", "view")),
     }
     assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in manifests} == {release}
 

@@ -169,6 +169,30 @@ STORIES = {
 }
 
 
+#: Further series, as above.
+MORE_STORIES = (
+    (
+        "ForebayNoLeader",
+        # A dry run beside an operator whose replicas do not lead, and a dry run alone.
+        {
+            LEADER: "0x60",
+            'forebay_leader{pod="b"}': "0x60",
+            'forebay_dry_run{pod="a"}': "0x60",
+            'forebay_dry_run{pod="b"}': "1x60",
+        },
+        {LEADER: "0x60", 'forebay_dry_run{pod="a"}': "1x60"},
+        "10m",
+    ),
+    (
+        "ForebaySpendSpike",
+        # Nothing ran for a day, and then much; or what runs for an hour of each day ran again.
+        {'forebay_hourly_cost_usd{provider="x"}': "_x1440 40x60"},
+        {'forebay_hourly_cost_usd{provider="x"}': "_x600 40x59 0x59 stale _x719 40x60"},
+        "24h20m",
+    ),
+)
+
+
 def test_every_alert_has_a_story():
     assert STORIES.keys() == {each.name for each in ALERTS}
 
@@ -176,9 +200,8 @@ def test_every_alert_has_a_story():
 @pytest.mark.prometheus
 def test_prometheus_fires_each_alert_when_it_should_and_not_else(tmp_path):
     """By promtool, which evaluates the rules as Prometheus does."""
-    rules = ROOT / "deploy/prometheus/rules.yaml"
     tests = []
-    for name, (bad, good, at) in STORIES.items():
+    for name, bad, good, at in (*((name, *story) for name, story in STORIES.items()), *MORE_STORIES):
         for values, fires in ((bad, True), (good, False)):
             given = [{"series": each, "values": text} for each, text in values.items()]
             expression = f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) or vector(0)'
@@ -192,11 +215,41 @@ def test_prometheus_fires_each_alert_when_it_should_and_not_else(tmp_path):
                     ],
                 }
             )
-    (tmp_path / "stories.yaml").write_text(yaml.safe_dump({"rule_files": [str(rules)], "tests": tests}))
+    tried_by_promtool(tmp_path, tests)
+
+
+@pytest.mark.prometheus
+def test_grafana_shows_what_was_spent_in_a_day_also_where_there_were_no_machines_for_most_of_it(tmp_path):
+    """The cost of a provider has no series while there is no record of a machine there."""
+    (query,) = next(
+        each.queries
+        for board in BOARDS
+        for each in board.panels
+        if (board.uid, each.title) == ("forebay-money", "In 24 hours")
+    )
+    ten_dollars_for_an_hour = {
+        "series": 'forebay_hourly_cost_usd{provider="x",pod="a"}',
+        "values": "_x120 10x59 0x59 stale _x1200",
+    }
+    samples = [{"labels": "{}", "value": 10}]
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [ten_dollars_for_an_hour],
+            "promql_expr_test": [{"expr": query.expression, "eval_time": at, "exp_samples": samples}],
+        }
+        for at in ("4h", "23h")
+    ]
+    tried_by_promtool(tmp_path, tests)
+
+
+def tried_by_promtool(directory, tests):
+    rules = ROOT / "deploy/prometheus/rules.yaml"
+    (directory / "stories.yaml").write_text(yaml.safe_dump({"rule_files": [str(rules)], "tests": tests}))
 
     answer = subprocess.run(
         [of_prometheus("promtool"), "test", "rules", "stories.yaml"],
-        cwd=tmp_path,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,

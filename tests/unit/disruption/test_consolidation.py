@@ -18,6 +18,8 @@ from forebay.disruption.consolidation import (
     must_stay,
     next_scale_down,
     scale_down,
+    still_unreplaced,
+    taken_back,
 )
 from forebay.disruption.machine_use import MachineUse, idle_updates
 from forebay.model.reasons import Reason
@@ -79,8 +81,8 @@ def test_the_next_goes_when_the_cycle_is_over_counted_from_the_records():
 
 
 def test_an_owned_machine_that_has_to_wait_for_its_turn_keeps_no_smaller_rented_one():
-    machines = [machine("owned"), rented("rented", gpus=1), drained(ago(seconds=5))]
-    assert names(scale_down(machines, NOW, AT_ONCE)) == ["rented"]
+    machines = [machine("owned"), rented("rented", gpus=4), machine("small", gpus=1), drained(ago(seconds=5))]
+    assert names(scale_down(machines, NOW, AT_ONCE)) == ["rented"], "nor does that one end the wait of another"
 
 
 def test_a_machine_that_is_already_off_does_not_block_a_smaller_one():
@@ -114,8 +116,8 @@ def test_with_consolidate_after_a_machine_must_have_been_idle_for_so_long():
 
 def test_a_machine_that_the_scheduler_does_not_use_goes_once_the_pod_says_so():
     unused = machine(refused="default/train")
-    assert scale_down([unused], NOW, AT_ONCE) == ()
-    (found,) = scale_down([replace(unused, refusal_recorded=True)], NOW, AT_ONCE)
+    assert scale_down([replace(unused, refusal_recorded=False)], NOW, AT_ONCE) == ()
+    (found,) = scale_down([unused], NOW, AT_ONCE)
     assert "default/train" in found.sentence
 
 
@@ -270,6 +272,27 @@ def test_an_expired_node_is_drained_whatever_runs_on_it():
     assert "26h old, past its pool's expireAfter of 24h" in found[0].sentence
 
 
+def test_an_idle_node_that_has_also_expired_goes_once_and_as_idle():
+    rules = pool_rules(consolidate_after="0s", expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
+    idle = rented("idle", born=ago(hours=30))
+    (found,) = scale_down([idle], NOW, rules)
+    assert found.reason is Reason.IDLE
+    assert names(scale_down([idle, expired("used")], NOW, rules)) == ["idle", "used"], "an empty node spends no budget"
+
+
+@pytest.mark.parametrize(
+    ("message", "said"), [("It is reclaimed at 12:10 UTC.", None), ("", "Its provider takes the machine back.")]
+)
+def test_a_node_that_is_taken_back_goes_with_the_providers_notice_unless_people_hold_it(message, said):
+    notice = Condition(
+        type="Replacement", status=Truth.TRUE, reason=Reason.RECLAIMED, message=message, last_transition_time=NOW
+    )
+    reclaimed = machine("spot", delivers=Delivery.NODE, pods=[running()], conditions=(notice,))
+    (found,) = taken_back([reclaimed, rented("other")])
+    assert (found.record, found.reason, found.sentence) == (reclaimed.record, Reason.RECLAIMED, said or message)
+    assert taken_back([replace(reclaimed, node=node(annotations={"forebay.dev/do-not-disrupt": "true"}))]) == ()
+
+
 def unneeded(idle_for, **fields):
     """A rented machine that boots, and that nobody needs any more."""
     conditions = idle_since(NOW - idle_for)
@@ -312,6 +335,12 @@ def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_expiring(annotation)
     assert must_stay(stays)
     old = rented(pods=[stays], born=ago(days=9))
     assert scale_down([old], NOW, pool_rules(expire_after="24h")) == ()
+
+
+def test_a_node_that_people_hold_does_not_expire():
+    old = replace(rented(born=ago(days=9)), node=node("r1", annotations={"forebay.dev/maintenance": "true"}))
+    assert old.held is not None
+    assert scale_down([old], NOW, pool_rules(expire_after="24h", consolidate_after="Never")) == ()
 
 
 @pytest.mark.parametrize(
@@ -460,6 +489,15 @@ def test_idle_nodes_go_down_to_the_min_nodes_of_their_pool_whoever_they_were_lau
     assert names(scale_down(three, NOW, AT_ONCE)) == ["a", "b", "c"]
 
 
+def test_the_min_nodes_of_one_pool_keep_no_node_of_another_and_bring_no_look_in_vain():
+    later = replace(pool_rules(consolidate_after="2h"), min_nodes={POOL: 1})
+    kept, other = rented("kept"), machine("other", delivers=Delivery.NODE, pool="other")
+    both = ScaleDownRules(pools={POOL: AT_ONCE.pools[POOL], ("team", "other"): AT_ONCE.pools[POOL]})
+    assert names(scale_down([kept, other], NOW, replace(both, min_nodes={POOL: 1}))) == ["other"]
+    assert next_scale_down([kept], NOW, later) is None, "no time lets it go"
+    assert next_scale_down([kept, rented("spare")], NOW, later) == NOW + timedelta(hours=1)
+
+
 def test_a_machine_of_unknown_size_goes_after_one_with_a_gpu():
     unknown = with_spec(machine("a"), offer=None)
     assert names(scale_down([unknown, machine("b", gpus=1)], NOW, AT_ONCE)) == ["b"]
@@ -506,3 +544,23 @@ def test_it_is_known_from_when_nodes_without_gpu_pods_go_and_which_of_them_stay(
     assert found == {"idle": NOW + timedelta(minutes=4), "awaited": NOW + timedelta(minutes=3)}
     assert idle_ends([idle], NOW, ScaleDownRules()) == {}, "its pool is not known"
     assert idle_ends([idle], NOW, replace(rules, min_nodes={POOL: 1})) == {}
+
+
+def unreplaceable():
+    return (
+        Condition(
+            type="Replacement", status=Truth.FALSE, reason=Reason.REPLACEMENT_UNAVAILABLE, last_transition_time=NOW
+        ),
+    )
+
+
+def test_expired_nodes_that_nothing_can_replace_come_last_and_are_remembered():
+    rules = pool_rules(expire_after="1h", consolidation_policy="Never", budgets=(DisruptionBudget(nodes=1),))
+    pods = (running("web", "x", 1, owner=Owner("ReplicaSet", "web", "u")),)
+    stuck = machine("old", delivers=Delivery.NODE, born=ago(hours=9), pods=pods, conditions=unreplaceable())
+    other = machine("new", delivers=Delivery.NODE, born=ago(hours=2), pods=pods)
+    young = machine("young", delivers=Delivery.NODE, born=ago(minutes=2), pods=pods, conditions=unreplaceable())
+
+    assert names(scale_down([stuck, other, young], NOW, rules)) == ["new"]
+    assert names(scale_down([stuck, young], NOW, rules)) == ["old"]
+    assert still_unreplaced([stuck, other, young], NOW, rules) == {stuck.record.uid}

@@ -82,7 +82,7 @@ def test_a_machine_that_is_not_in_service_gets_no_idle_condition():
 
 def booting(**fields):
     """A rented machine that has not registered."""
-    return record("r1", State.LAUNCHED, delivers=Delivery.NODE, **{"pods": [pod()], **fields})
+    return record("r1", State.LAUNCHED, **{"delivers": Delivery.NODE, "pods": [pod()], **fields})
 
 
 def use_of(of, wanted):
@@ -96,6 +96,11 @@ def test_a_machine_that_boots_for_nobody_is_unneeded_unless_it_is_being_deleted_
     assert use_of(booting(), wanted=False).unneeded
     assert not use_of(booting(), wanted=True).unneeded
     assert not use_of(booting(deleted=NOW), wanted=False).unneeded
+
+
+@pytest.mark.parametrize("delivers", [Delivery.POWER, Delivery.CONTAINER])
+def test_an_owned_machine_that_boots_for_nobody_comes_up_first_and_a_container_ends_with_its_pod(delivers):
+    assert not use_of(booting(delivers=delivers), wanted=False).unneeded
 
 
 def test_a_machine_that_boots_and_is_wanted_again_is_not_idle_any_more():

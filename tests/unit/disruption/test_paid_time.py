@@ -23,7 +23,7 @@ def billed(*, since, idle_for=10 * MINUTE, refused=None, **terms):
     found = machine.record
     status = replace(found.status, billed_from=NOW - since)
     spec = replace(found.spec, billing=BillingTerms(**terms))
-    return replace(machine, record=replace(found, spec=spec, status=status), refusal_recorded=True)
+    return replace(machine, record=replace(found, spec=spec, status=status))
 
 
 def rules(after="5m"):

@@ -75,6 +75,11 @@ def test_owned_machines_and_awaited_ones_are_not_emptied():
     assert not may_be_emptied(used(awaited_by="default/next"), NOW, rules())
 
 
+def test_a_node_that_is_not_ready_or_leaves_already_is_not_emptied():
+    assert not may_be_emptied(used(up=False), NOW, rules())
+    assert not may_be_emptied(used(state=State.DRAINING), NOW, rules())
+
+
 def test_a_node_that_was_to_be_emptied_in_the_last_hour_is_left_alone():
     for minutes, left_alone in ((59, True), (60, False)):
         step = Transition(state=State.DRAINING, at=ago(minutes=minutes), reason=Reason.UNDERUTILIZED)

@@ -3,16 +3,17 @@
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 
-from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
+from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
 from forebay.engine.sources.configuration import claimed_twice, group_configs, source_configs
 from forebay.engine.sources.environment import EnvironmentClasses
-from forebay.model.sources import SourceKey
+from forebay.model.sources import Delivery, SourceKey
 from forebay.net.redaction import Redactor
-from forebay.providers.plugin import ProviderContext
+from forebay.providers.plugin import ProviderContext, ProviderNotServed
 
 
 def machine(name):
@@ -46,6 +47,27 @@ def test_the_environment_owns_a_machine_before_any_class():
     environment = EnvironmentClasses(entries={"environment": own.spec.providers})
     assert sources([old, own], environment) == ["environment"]
     assert claimed_twice([old, own], environment) == {"old": {"box": "the operator's environment variables"}}
+
+
+def test_the_class_that_forebay_keeps_is_seen_from_outside_and_no_other_may_call_by_the_environment():
+    entry = ProviderEntry(name="webhook", machines=(machine("box"),), endpoints_from=EndpointsFrom.ENVIRONMENT)
+    kept = GPUNodeClass(
+        metadata=ObjectMeta(name="copied", creation_timestamp=datetime(2026, 3, 1, tzinfo=UTC)),
+        spec=GPUNodeClassSpec(providers=(entry,)),
+    )
+    context = ProviderContext(
+        make_transport=lambda _: None,
+        secrets=None,
+        namespace="forebay-system",
+        cluster="c",
+        redactor=Redactor(),
+        clock=lambda: datetime(2026, 3, 2, tzinfo=UTC),
+    )
+    (seen,) = source_configs([kept], context, None)
+    assert seen.build().capabilities().deliveries == (Delivery.POWER,), "a command has no environment of the operator's"
+    (misplaced,) = source_configs([kept], context, EnvironmentClasses(entries={}))
+    with pytest.raises(ProviderNotServed, match="endpointsFrom: Environment"):
+        misplaced.build()
 
 
 def test_of_two_classes_of_one_age_the_first_by_name_owns_a_machine():

@@ -20,11 +20,11 @@ def test_a_histogram_counts_what_took_at_most_so_long():
     assert (counted["30.0"], counted["+Inf"]) == (3, 4)
 
 
-def collected(counts, *, leads=True):
+def collected(counts, *, leads=True, dry_run=False):
     """Values of the metrics by name and labels."""
     return {
         (sample.name, *sorted(sample.labels.values())): sample.value
-        for metric in OperatorCollector(lambda: None, lambda: leads, counts).collect()
+        for metric in OperatorCollector(lambda: None, lambda: leads, counts, dry_run=dry_run).collect()
         for sample in metric.samples
     }
 
@@ -66,6 +66,7 @@ def test_before_it_has_started_and_without_the_lease_a_replica_says_so_and_has_n
 
     assert (found["forebay_leader",], found["forebay_pending_pods",]) == (0, 0)
     assert collected(Counts())["forebay_leader",] == 1
+    assert (found["forebay_dry_run",], collected(Counts(), dry_run=True)["forebay_dry_run",]) == (0, 1)
     families = [each.name for each in OperatorCollector(lambda: None, lambda: True, Counts()).collect()]
     assert len(families) == len(GAUGES) + len(COUNTERS) + len(HISTOGRAMS)
 

@@ -55,6 +55,15 @@ async def test_a_provider_that_takes_no_script_gets_it_as_cloud_config():
     assert (plain.kind.name, wrapped.kind.name) == ("SCRIPT", "CLOUD_INIT")
 
 
+async def test_a_script_of_the_user_goes_as_one_to_a_provider_that_runs_it_and_through_cloud_init_elsewhere():
+    spec = {"providers": [{"name": "simulated"}], "cloudInit": {"template": "#!/bin/bash\njoin {{.NodeName}}\n"}}
+    own = GPUNodeClass(metadata=ObjectMeta(name="cloud"), spec=msgspec.convert(spec, GPUNodeClassSpec))
+    plain = await written(own, Secrets())
+    through = await written(own, Secrets(), Capabilities(deliveries=(Delivery.NODE,)))
+    assert (plain.kind.name, through.kind.name) == ("SCRIPT", "CLOUD_INIT")
+    assert plain.text.reveal() == through.text.reveal() == "#!/bin/bash\njoin pool-abc\n"
+
+
 @pytest.mark.parametrize(
     ("secrets", "error", "words"),
     [

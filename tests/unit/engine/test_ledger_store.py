@@ -15,6 +15,7 @@ UID = "0b1c2d3e-0000-4000-8000-000000000001"
 OTHER = "0b1c2d3e-0000-4000-8000-000000000002"
 HOURS, DOLLARS = LedgerKey(UID, Unit.GPU_HOURS), LedgerKey(UID, Unit.DOLLARS)
 ABOUT = ("team", "quota")
+GPU = "nvidia.com/gpu"
 
 
 @asynccontextmanager
@@ -33,9 +34,9 @@ def ledger(uid=UID, *, ended=100):
     return made
 
 
-async def save(store, key, made):
+async def save(store, key, made, resource=None):
     for write in made.chunk_log.writes(1000):
-        await store.write(key, write, ABOUT)
+        await store.write(key, write, ABOUT, resource)
         made.chunk_log.wrote(write)
 
 
@@ -136,9 +137,10 @@ async def test_a_damaged_chunk_is_read_as_one_and_the_others_count():
         assert again.intervals("pod-1")
 
 
-async def test_objects_with_our_label_that_are_not_ours_are_left_alone():
+@pytest.mark.parametrize("name", ["notes", "notes-7", f"old-forebay-ledger-{UID}-gpu-hours-7"])
+async def test_objects_with_our_label_that_are_not_ours_are_left_alone(name):
     async with cluster() as found:
-        meta = {"name": "notes", "namespace": "kube-system", "labels": {"forebay.dev/ledger": "gpu-hours"}}
+        meta = {"name": name, "namespace": "kube-system", "labels": {"forebay.dev/ledger": "gpu-hours"}}
         found.store.create(kinds.CONFIG_MAP_KIND, {"metadata": meta})
         store = store_of(found)
         assert await store.load() == {}
@@ -162,12 +164,27 @@ async def test_a_budget_of_the_same_name_goes_on_with_the_ledger_of_the_deleted_
         store = store_of(found)
         await store.load()
 
-        assert store.uid_for(ABOUT, "new", reset=False) == UID, "not that of the bill, written later"
-        assert store.uid_for(ABOUT, "new", reset=True) == "new"
-        assert store.uid_for(("team", "other"), "new", reset=False) == "new"
-        assert store.uid_for(ABOUT, OTHER, reset=False) == OTHER, "its own is stored"
+        assert store.uid_for(ABOUT, "new", GPU, reset=False) == UID, "not that of the bill, written later"
+        assert store.uid_for(ABOUT, "new", GPU, reset=True) == "new"
+        assert store.uid_for(("team", "other"), "new", GPU, reset=False) == "new"
+        assert store.uid_for(ABOUT, OTHER, GPU, reset=False) == OTHER, "its own is stored"
         assert store.subject(HOURS) == ABOUT
         assert store.subject(LedgerKey(OTHER, Unit.BILL)) is None
+
+
+async def test_a_budget_that_counts_another_resource_does_not_go_on_with_the_ledger_of_the_deleted_one():
+    async with cluster() as found:
+        made = ledger()
+        writer = store_of(found)
+        await save(writer, HOURS, made, GPU)
+        made.record("pod-2", 0, 100, 1000)
+        await save(writer, HOURS, made, GPU)
+        store = store_of(found)
+        await store.load()
+
+        assert store.uid_for(ABOUT, "new", "cpu", reset=False) == "new"
+        assert store.uid_for(ABOUT, "new", GPU, reset=False) == UID
+        assert store.subject(HOURS) == ABOUT, "a change of the chunk keeps the annotation"
 
 
 async def test_the_ledger_that_was_written_last_is_gone_on_with():
@@ -177,4 +194,4 @@ async def test_the_ledger_that_was_written_last_is_gone_on_with():
         store = store_of(found)
         await store.load()
 
-        assert store.uid_for(ABOUT, "new", reset=False) == UID
+        assert store.uid_for(ABOUT, "new", GPU, reset=False) == UID

@@ -66,6 +66,7 @@ async def test_whoever_follows_a_log_gets_what_was_written_and_what_comes_until_
         tails.add("a", LogLine(text=text))
     await asyncio.sleep(1)
     tails.add("a", LogLine(text="three"))
+    await asyncio.sleep(1)
     tails.end("a")
 
     assert await all_of_it == ["before", "one", "two", "three"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forebay.engine.pods_by_node import PodsByNode
-from forebay.kube.pods import BY_NODE, pod_indexes
+from forebay.kube.pod_indexes import BY_NODE, pod_indexes
 from forebay.kube.view import View
 from forebay.model.workloads import Owner, Phase
 from tests.unit.demand.builders import pod
@@ -65,3 +65,15 @@ def test_an_unchanged_node_is_not_read_again():
     pods_by_node.change(pod("a", node="n1"), None)
     pods_by_node.of("n1", bound_to)
     assert reads == ["n1", "n1"]
+
+
+def test_a_node_that_was_read_while_pods_were_still_being_listed_has_those_of_the_next_page_too():
+    pods_by_node, listed = PodsByNode(), []
+
+    def bound_to(node):
+        return tuple(each for each in listed if each.node == node)
+
+    assert pods_by_node.of("n1", bound_to) == ()
+    listed.append(pod("a", node="n1"))
+    pods_by_node.add(listed[0])
+    assert pods_by_node.of("n1", bound_to) == tuple(listed)

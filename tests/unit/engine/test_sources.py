@@ -91,6 +91,28 @@ async def test_a_listing_is_known_with_the_time_of_its_answer():
     await sources.close()
 
 
+async def test_a_provider_is_checked_every_ten_minutes_and_every_minute_while_the_check_fails():
+    class Checked(Scripted):
+        checks = 0
+        ok = True
+
+        async def check(self):
+            self.checks += 1
+            return Check(ok=self.ok, sentence="Said.")
+
+    provider = Checked()
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(599)
+    assert provider.checks == 1
+    provider.ok = False
+    await asyncio.sleep(2)
+    assert provider.checks == 2
+    await asyncio.sleep(180)
+    assert provider.checks == 5, "so that a corrected key is noticed soon"
+    await sources.close()
+
+
 async def test_after_a_failed_listing_the_last_one_keeps_its_time():
     provider = Scripted(listings=[Found(instances=(BOX,)), Unavailable("The power API is away.")])
     sources = Sources(Woken(), clock.now)
@@ -165,6 +187,19 @@ async def test_a_changed_entry_gets_a_new_provider_and_a_changed_priority_does_n
     sources.configure([])
     await asyncio.sleep(1)
     assert (sources.states(), second.closed) == ({}, True)
+    await sources.close()
+
+
+async def test_an_entry_that_changes_before_it_is_answered_is_not_waited_for_anew():
+    sources, began = Sources(Woken(), clock.now), clock.now()
+    for digest in "12":
+        sources.configure([configured(Scripted(offers=["never"]), digest=digest)])
+        await asyncio.sleep(3)
+        assert sources.states()["", "webhook"].since == began
+    sources.configure([configured(Scripted(offers=[(offer(),)]), digest="3")])
+    await asyncio.sleep(3)
+    sources.configure([configured(Scripted(), digest="4")])
+    assert sources.states()["", "webhook"].since == began + timedelta(seconds=9), "this one was answered before"
     await sources.close()
 
 

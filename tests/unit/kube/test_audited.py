@@ -52,6 +52,15 @@ def test_an_ordinary_pod():
     assert (pod.requests, minutes(pod), pod.ended, pod.conclusive) == ({GPU: 1000}, [(1, None)], False, True)
 
 
+def test_a_pod_has_the_runs_of_the_containers_that_the_kubelet_has_reported_and_of_no_others():
+    waits = read(status={"phase": "Pending"})
+    assert (waits.runs, waits.ended, waits.conclusive) == ((), False, True)
+    plain = read(status={"phase": "Running", "containerStatuses": [{"state": {"running": {"startedAt": at(1)}}}]})
+    assert minutes(plain) == [(1, None)]
+    first = read(status={"phase": "Pending", "initContainerStatuses": [ran(1, 2)]})
+    assert minutes(first) == [(1, 2)]
+
+
 def test_every_run_that_the_status_shows():
     restarted = {
         "state": {"running": {"startedAt": at(9)}},

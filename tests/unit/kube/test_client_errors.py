@@ -119,3 +119,13 @@ def test_a_missing_page_of_anybody_else_says_nothing_about_a_kind():
 
     assert "not from a Kubernetes API server" in str(error)
     assert "no such site" in str(error)
+
+
+def test_of_a_message_that_quotes_a_whole_object_the_beginning_and_the_end_are_told_three_hundred_letters_each():
+    message = "a" * 300 + "b" * 5000 + "c" * 300
+    assert str(errors.Invalid(message, status=422)).split(" [...] ") == [
+        "a" * 300,
+        "c" * 300 + " (422 UnprocessableEntity)",
+    ]
+    whole = "d" * 600
+    assert str(errors.Invalid(whole, status=422)).startswith(f"{whole} (422")

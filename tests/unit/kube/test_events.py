@@ -85,6 +85,13 @@ async def test_an_event_says_who_saw_what_about_which_object():
     assert "series" not in event
 
 
+async def test_an_event_without_an_action_has_its_reason_for_one():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, type="Normal", reason="Bound", note="bound")
+    assert server.only["action"] == "Bound"
+
+
 async def test_events_of_a_cluster_scoped_object_go_to_namespace_default():
     server = EventServer()
     async with server.recorder() as recorder:
@@ -183,10 +190,12 @@ async def test_the_caller_never_waits_and_events_beyond_the_queue_are_counted():
 
     server.trouble = hang
     recorder = server.recorder(queue=5)
+    queued = []
     for number in range(20):
         about = ObjectReference(kind="Pod", namespace="ml", name=f"p-{number}", uid=str(number))
-        recorder.event(about, reason="Burst", note="at once")
+        queued.append(recorder.event(about, reason="Burst", note="at once"))
     assert recorder.counts.dropped == 15
+    assert queued == [True] * 5 + [False] * 15, "so that the caller may try again later"
     answered.set()
     await recorder.close()
     assert len(server.events) == 5

@@ -12,9 +12,11 @@ import pytest
 
 from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import decoder_for
+from forebay.kube.errors import NotListed
 from forebay.kube.frozen_gc import MANY
 from forebay.kube.informer import Informer
-from forebay.kube.pods import PENDING_GPU, PODS, PodDecoder, pod_indexes
+from forebay.kube.pod_indexes import PENDING_GPU, pod_indexes
+from forebay.kube.pods import PODS, PodDecoder
 from forebay.kube.view import Added, Deleted, Updated
 from forebay.net.in_process import InProcess
 from forebay.net.transport import AnswerLost, Response
@@ -826,3 +828,40 @@ async def test_a_broken_watch_is_resumed_at_once_only_if_it_had_brought_somethin
         await asyncio.sleep(60)
         assert (opened[before] - cut > 0) is waits
         assert informer.counters.failures == 1
+
+
+async def test_a_command_that_may_not_list_objects_learns_so_at_once():
+    refusal = status(403, "Forbidden", 'pods is forbidden: User "team" cannot watch resource "pods"')
+
+    async def refuse(_request):
+        return answer(403, refusal)
+
+    async with informer_on(refuse) as informer:
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(NotListed, match='cannot watch resource "pods"') as refused:
+            await informer.wait_listed(60)
+        assert asyncio.get_running_loop().time() == before
+    assert refused.value.forbidden
+
+
+async def test_a_command_waits_for_objects_no_longer_than_it_means_to(server):
+    server = await server()
+    server.create("a")
+    async with informer_on(server) as informer:
+        await informer.wait_listed(60)
+        assert names(informer) == {"a"}
+
+    async def fail(_request):
+        return answer(503, status(503, "ServiceUnavailable", "etcd is away"))
+
+    async with informer_on(fail) as informer:
+        with pytest.raises(NotListed, match=r"listing pods took longer than 60 s: .*etcd is away") as late:
+            await informer.wait_listed(60)
+    assert not late.value.forbidden
+
+    async def hang(_request):
+        await asyncio.Event().wait()
+
+    async with informer_on(hang) as informer:
+        with pytest.raises(NotListed, match=r"longer than 5 s: the API server answers, but slowly$"):
+            await informer.wait_listed(5)

@@ -14,7 +14,17 @@ from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import decoder_for
 from forebay.kube.index import Indexes
 from forebay.kube.informer import Informer
-from forebay.kube.pods import BY_NODE, BY_OWNER, MARKED, PENDING_CLAIMS, PENDING_GPU, PODS, TOLD_BUT_BOUND, pod_indexes
+from forebay.kube.pod_indexes import (
+    BY_NODE,
+    BY_OWNER,
+    DAEMONS_TO_COME,
+    MARKED,
+    PENDING_CLAIMS,
+    PENDING_GPU,
+    TOLD_BUT_BOUND,
+    pod_indexes,
+)
+from forebay.kube.pods import PODS
 from forebay.kube.view import Added, Deleted, Updated
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, Request
@@ -206,7 +216,8 @@ def _check_indexes(informer) -> None:
     for index in fresh:
         kept = informer.index(index.name)
         assert _keys(kept) == _keys(index)
-    assert {index.name for index in fresh} == {PENDING_CLAIMS, PENDING_GPU, BY_NODE, BY_OWNER, MARKED, TOLD_BUT_BOUND}
+    waiting, bound = {PENDING_CLAIMS, PENDING_GPU, DAEMONS_TO_COME}, {BY_NODE, TOLD_BUT_BOUND}
+    assert {index.name for index in fresh} == {*waiting, *bound, BY_OWNER, MARKED}
 
 
 def _keys(index) -> dict:

@@ -11,19 +11,8 @@ import pytest
 from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, USAGE_FINALIZER
 from forebay.kube.decoders import LineSplitter, ObjectDecoder, UndecodableObject, decoder_for
 from forebay.kube.index import Indexes
-from forebay.kube.pods import (
-    BY_NODE,
-    BY_OWNER,
-    MARKED,
-    PENDING_CLAIMS,
-    PENDING_GPU,
-    PODS,
-    TOLD_BUT_BOUND,
-    PodDecoder,
-    _PodOnWire,
-    changes_more_than_capacity,
-    pod_indexes,
-)
+from forebay.kube.pod_indexes import BY_NODE, BY_OWNER, MARKED, PENDING_CLAIMS, PENDING_GPU, TOLD_BUT_BOUND, pod_indexes
+from forebay.kube.pods import PODS, PodDecoder, _PodOnWire, changes_more_than_capacity
 from forebay.kube.salvage import LATEST
 from forebay.model.requirements import LabelOperator, Requirement, Toleration
 from forebay.model.workloads import Owner, Phase

@@ -170,7 +170,7 @@ def pod(name="train", *, gpus=1, deleted=None):
 
 
 def instance(name="i-1", phase=InstancePhase.RUNNING, owner="uid-pool-abc", **fields):
-    return Instance(id=name, phase=phase, owner=owner, price=UsdPerHour("1.29"), **fields)
+    return Instance(id=name, phase=phase, owner=owner, **{"price": UsdPerHour("1.29"), **fields})
 
 
 def listed(*instances, asked=NOW, unknown=()):

@@ -46,6 +46,13 @@ def test_an_accepted_launch_is_known_by_its_id_and_price():
     assert status.deadline == LATER + RENTED.launch_deadline
 
 
+def test_a_machine_found_in_a_listing_is_the_node_that_it_was_told_to_register_as():
+    """Google's names begin with a letter, and Lambda may list an address as the host name: the node has neither."""
+    found = instance(node_name="n-4090-pool-abc")
+    status = instance_found(record(S.LAUNCHING), found, R.ADOPTED, "Found.", LATER, RENTED)
+    assert status.node_name == "pool-abc"
+
+
 def test_a_launch_that_runs_at_once_has_the_whole_time_to_register():
     status = launch_succeeded(record(S.LAUNCHING), instance(), LATER, IDEMPOTENT)
 

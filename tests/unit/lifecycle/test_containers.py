@@ -3,15 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
+from forebay.api.instance_order import ContainerRecord
 from forebay.lifecycle.call_outcomes import (
     MAX_CONTAINER_WAIT,
     MAX_KILLED_CALLS,
     MAX_LAUNCH_WAIT,
     launch_failed,
     launch_prevented,
+    launch_succeeded,
 )
 from forebay.lifecycle.container_states import FINISHED_RETENTION
 from forebay.lifecycle.cooldown import cooldowns
+from forebay.lifecycle.next_step import awaits_listing
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, InstancePhase
@@ -62,12 +65,64 @@ def test_it_is_launched_for_a_pod_that_is_bound_and_not_for_one_that_has_ended()
     assert (ended.status.state, ended.reason) == (S.GONE, R.NOT_NEEDED)
 
 
+@pytest.mark.parametrize(
+    ("price", "said"),
+    [(None, ""), ("0.39", ""), ("0.391", ""), ("0.45", " at $0.45/h, which was offered at $0.39/h")],
+)
+def test_an_accepted_launch_tells_its_price_only_where_it_is_dearer_than_the_offer(price, said):
+    asked = container(S.LAUNCHING, spec=replace(SPEC, hourly_price=0.39))
+    billed = None if price is None else UsdPerHour(price)
+
+    status = launch_succeeded(asked, replace(instance(), price=billed), NOW)
+
+    assert status.message.endswith(f" as i-1{said}. Next: the container must run.")
+
+
 def test_a_container_that_is_listed_as_running_runs_at_the_price_that_is_billed():
     status = moved(container(), InstancePhase.RUNNING)
 
     assert (status.state, status.reason) == (S.RUNNING, R.CONTAINER_RUNNING)
     assert status.hourly_price == UsdPerHour("1.29").exact()
     assert "team/train" in status.message
+
+
+def capped(state=S.LAUNCHED, *, most="1.30", billed=None):
+    """A container that was offered for $1.29 an hour, and may cost `most`; the answer to its launch said `billed`."""
+    order = replace(SPEC, container=ContainerRecord(image="work:1", max_hourly_price=most))
+    return container(state, spec=order, hourly_price=billed)
+
+
+@pytest.mark.parametrize(
+    ("billed", "listed_at"), [("1.60", None), (None, "1.60"), ("1.29", "1.60")], ids=["answer", "listing", "both"]
+)
+def test_one_that_costs_more_than_it_may_is_terminated_and_its_offer_cools_down(billed, listed_at):
+    price = None if listed_at is None else UsdPerHour(listed_at)
+    status = moved(capped(billed=billed), InstancePhase.STARTING, price=price)
+
+    assert (status.state, status.reason, status.failures) == (S.TERMINATING, R.PRICE_RAISED, 1)
+    assert "bills $1.60/h" in status.message
+    assert "offered at $1.29/h" in status.message
+    assert "allowed $1.30/h" in status.message
+    assert cooldowns((replace(capped(), status=status),), LATER)
+
+
+@pytest.mark.parametrize("price", ["1.29", "1.30", "1.3000001"], ids=["less", "as much", "as much, rounded"])
+def test_one_that_costs_no_more_than_it_may_goes_on(price):
+    assert moved(capped(billed=price), InstancePhase.RUNNING, price=UsdPerHour(price)).state is S.RUNNING
+    assert next_step(seen(capped(S.RUNNING, billed=price), InstancePhase.RUNNING), LATER) is None
+
+
+def test_one_that_runs_before_its_price_is_known_is_terminated_as_one_that_ran():
+    status = moved(capped(), InstancePhase.RUNNING, price=UsdPerHour("1.60"))
+
+    assert (status.state, status.hourly_price) == (S.RUNNING, "1.6")
+    status = moved(capped(S.RUNNING, billed="1.60"), InstancePhase.RUNNING)
+    assert (status.state, status.reason) == (S.TERMINATING, R.PRICE_RAISED)
+
+
+def test_whether_one_runs_is_learned_before_it_is_judged_by_its_price():
+    assert next_step(facts(capped(billed="1.60"), RUNS), LATER) is None
+    assert next_step(facts(capped(billed="1.60"), RUNS, listing=listed(asked=NOW)), LATER).reason is R.PRICE_RAISED
 
 
 @pytest.mark.parametrize("state", [S.LAUNCHED, S.RUNNING])
@@ -85,6 +140,13 @@ def test_one_that_cannot_go_on_says_why_and_speaks_against_no_offer(state, phase
 
     assert (status.state, status.reason, status.failures) == (S.FINISHED, R.CONTAINER_FAILED, None)
     assert "ErrImagePull: no such image" in status.message
+
+
+def test_one_that_starts_is_listed_often_because_nothing_else_tells_that_it_runs():
+    assert awaits_listing(container(), LATER - seconds(1))
+    assert not awaits_listing(container(), LATER), "images of many gigabytes take long"
+    assert not awaits_listing(container(S.RUNNING), NOW)
+    assert not awaits_listing(record(S.LAUNCHED, spec=rented_spec()), NOW), "its node tells"
 
 
 def test_one_that_starts_for_three_days_is_given_up_at_its_deadline():
@@ -270,6 +332,8 @@ def test_what_it_needs_is_waited_for_while_nothing_is_billed_or_counted_as_a_cal
     assert (status.attempt, status.failures, status.billed_from) == (None, None, None)
     assert status.not_before > LATER
     assert "Secret a/b does not exist." in status.message
+    later = launch_prevented(launching(), "No.", NOW + minutes(4), pod_lost=False)
+    assert later.not_before == NOW + minutes(5), "after a quarter of the time that it has waited"
     long_after = launch_prevented(launching(), "No.", LATER + minutes(10_000), pod_lost=False)
     assert long_after.not_before == LATER + minutes(10_000) + MAX_CONTAINER_WAIT
     outage = launch_prevented(launching(), "No answer.", LATER + minutes(10_000), pod_lost=False, passing=True)

@@ -3,10 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import ProvisionerRef
-from forebay.lifecycle.cooldown import cooldown_end, cooldowns, failures_so_far, offer_key, order_cooldown
+from forebay.api.gpu_instance import PoolRef, ProvisionerRef
+from forebay.lifecycle.cooldown import (
+    cooldown_end,
+    cooldowns,
+    failures_so_far,
+    offer_key,
+    order_cooldown,
+    without_usable_nodes,
+)
 from forebay.lifecycle.steps import DeleteRecord
-from forebay.model.sources import FailureScope, OfferKey, SourceKey, ZoneKey
+from forebay.model.sources import FailureScope, OfferKey, SourceKey, SourcePoolKey, ZoneKey
 from tests.unit.lifecycle.builders import (
     NOW,
     R,
@@ -52,7 +59,7 @@ def test_the_cooldown_begins_with_the_failure_and_not_with_the_proof_of_absence(
 def test_the_sentence_says_what_failed_when_and_when_the_next_attempt_is():
     sentence = cooldowns([failed(1)], NOW + minutes(2))[KEY].sentence
 
-    assert sentence == "pool-abc failed 2m ago (LaunchRejected); next attempt in 3m."
+    assert sentence == "pool-abc failed at 12:00:00 UTC (LaunchRejected); next attempt at 12:05:00 UTC."
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def test_refused_orders_are_counted_from_the_last_one_whatever_their_order():
 
     for refused in ([first, last], [last, first]):
         found = order_cooldown(refused, KEY)
-        assert (found.until, found.sentence) == (NOW + minutes(10), last.status.transitions[-1].message)
+        assert (found.until, found.failure) == (NOW + minutes(10), last.status.transitions[-1])
 
 
 def test_an_order_that_has_not_failed_yet_cools_nothing_down():
@@ -235,3 +242,68 @@ def test_a_failed_launch_cools_down_also_while_its_node_drains_and_after_it_is_g
     assert cooldowns([gone], NOW)[KEY].failure.state is S.DRAINING
     assert cooldown_end(gone) == NOW + minutes(5)
     assert cooldown_end(record(S.GONE)) is None
+
+
+POOLED = rented_spec(pool_ref=PoolRef(namespace="team", name="gpus"))
+POOL = SourcePoolKey("team", "gpus", "cheap", "simulated")
+
+
+def unusable(name, ordered, ended, because=R.JOIN_TIMEOUT, spec=POOLED, **fields):
+    """One that was ordered and failed so many minutes after NOW."""
+    made = failed(
+        1,
+        because,
+        S.GONE if because is R.NO_CAPACITY else S.TERMINATING,
+        since=NOW + minutes(ended),
+        name=name,
+        spec=spec,
+        **fields,
+    )
+    return replace(made, metadata=replace(made.metadata, creation_timestamp=NOW + minutes(ordered)))
+
+
+ROW = (unusable("a", 0, 15), unusable("b", 15, 30))
+
+
+def test_the_third_machine_in_a_row_that_is_of_no_use_speaks_against_more_than_its_offer():
+    assert without_usable_nodes(ROW) == {POOL}
+    assert without_usable_nodes(ROW[:1]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (ROW[0], unusable("b", 14, 29)),
+        (*ROW, record(S.READY, since=NOW + minutes(31), name="fine", spec=POOLED)),
+        (ROW[0], unusable("b", 15, 30, R.NO_CAPACITY)),
+        (ROW[0], unusable("b", 15, 30, spec=replace(POOLED, pool_ref=PoolRef(namespace="team", name="others")))),
+        (ROW[0], unusable("b", 15, 30, spec=replace(POOLED, node_class_name="dear"))),
+    ],
+    ids=["launched beside one another", "one is Ready since", "no capacity", "another pool", "another class"],
+)
+def test_machines_of_no_use_that_are_no_row_speak_against_their_offers_only(others):
+    assert without_usable_nodes(others) == frozenset()
+
+
+def test_after_a_pool_has_cooled_down_as_a_whole_the_next_failure_does_so_longer():
+    """The records of the failures before it may be gone by then."""
+    third = unusable("c", 30, 45, failure_scope=FailureScope.POOL)
+    assert set(cooldowns([third], NOW + minutes(46))) == {POOL}
+    assert without_usable_nodes([third]) == {POOL}
+    assert failures_so_far([third], SOURCE, OTHER, ("team", "gpus")) == 1
+    assert failures_so_far([third], SOURCE, OTHER, ("team", "others")) == 0
+
+
+def test_machines_that_a_node_provisioner_keeps_are_a_row_too_and_members_of_instance_groups_are_not():
+    def row(**fields):
+        spec = rented_spec(provisioner_ref=ProvisionerRef(name="gpus"), **fields)
+        return unusable("a", 0, 15, spec=spec), unusable("b", 15, 30, spec=spec)
+
+    assert without_usable_nodes(row()) == {SourcePoolKey("", "gpus", "cheap", "simulated")}
+    assert without_usable_nodes(row(node_class_name=None)) == frozenset()
+
+
+def test_a_changed_class_ends_the_cooldown_of_a_pool():
+    third = unusable("c", 30, 45, failure_scope=FailureScope.POOL, failure_revision={"joining": "a"})
+    assert set(cooldowns([third], NOW + minutes(46), {SOURCE: {"joining": "a"}})) == {POOL}
+    assert cooldowns([third], NOW + minutes(46), {SOURCE: {"joining": "b"}}) == {}

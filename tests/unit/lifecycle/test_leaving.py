@@ -8,12 +8,12 @@ from forebay.api.meta import ObjectMeta
 from forebay.api.node_provisioner import GroupProvider, NodeClassRef, NodeProvisioner, NodeProvisionerSpec
 from forebay.api.parts import Truth
 from forebay.lifecycle.call_outcomes import launch_failed, termination_failed
+from forebay.lifecycle.draining import PODS_LOST_AFTER
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.group_members import left_in_group, member_adoptions, members_of, unrecorded_members
 from forebay.lifecycle.moving import MOVE_TIMEOUT
 from forebay.lifecycle.reclaim import TIME_TO_DRAIN
 from forebay.lifecycle.steps import Drain, Terminate, Uncordon
-from forebay.lifecycle.termination import PODS_LOST_AFTER
 from forebay.model.sources import (
     Failure,
     FailureKind,

@@ -5,12 +5,14 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import ProvisionerRef
 from forebay.lifecycle.steps import Drain, Terminate
-from forebay.model.sources import InstancePhase
+from forebay.lifecycle.transitions import NODE_READY, with_condition
+from forebay.model.sources import Capabilities, Delivery, InstancePhase
 from tests.unit.lifecycle.builders import (
     NOW,
     R,
     S,
     after,
+    condition_of,
     facts,
     instance,
     listed,
@@ -20,6 +22,7 @@ from tests.unit.lifecycle.builders import (
     pod,
     record,
     rented_spec,
+    requeue_at,
 )
 
 LATER = NOW + minutes(1)
@@ -82,3 +85,55 @@ def test_a_member_of_a_group_that_somebody_else_asked_for_is_left_to_its_group_w
     assert failed(spec=member, attempt=None) is None
     assert failed(spec=member).reason is R.LAUNCH_FAILED
     assert failed(attempt=None).reason is R.LAUNCH_FAILED
+
+
+ENDS_BY_ITSELF = Capabilities(deliveries=(Delivery.NODE,), dead_man_switch=True)
+ORDERED_FOR = rented_spec(max_run_time="26h")
+
+
+def ready_record(spec):
+    of = record(S.READY, spec=spec)
+    return replace(of, status=with_condition(of.status, NODE_READY, True, R.NODE_READY, "Node is Ready.", NOW))
+
+
+def at_age(age, of=None, **told):
+    """The facts about a machine of this age, which was ordered for 26 hours."""
+    now = NOW + age
+    of = of or ready_record(ORDERED_FOR)
+    listing = listed(instance(**told), asked=now)
+    return facts(of, ENDS_BY_ITSELF, listing=listing, node=node(), pods=(pod(),)), now
+
+
+def test_a_machine_that_its_provider_ends_as_ordered_is_replaced_before_that():
+    """Its pool's expireAfter was raised since, or a pod on it must not be disrupted: it would end without a notice."""
+    before = at_age(minutes(25 * 60 + 29))
+    assert next_step(*before) is None
+    assert requeue_at(*before) == NOW + minutes(25 * 60 + 30)
+
+    noticed = next_step(*at_age(minutes(25 * 60 + 30)))
+    told = condition_of(noticed.status, "Replacement")
+    assert (told.status, told.reason, noticed.status.state) == ("True", R.RECLAIMED, S.READY)
+    assert told.message == (
+        "simulated takes a100x2 in us-east at simulated back at 14:00:00 UTC: it was ordered for no longer "
+        "(spec.maxRunTime of its GPUInstance). Its node is drained when a replacement is Ready, or at 13:58:00 UTC."
+    )
+    assert requeue_at(*at_age(minutes(25 * 60 + 31), after(noticed))) == NOW + minutes(26 * 60 - 2)
+    leaving = next_step(*at_age(minutes(26 * 60 - 2), after(noticed)))
+    assert (leaving.status.state, leaving.reason) == (S.DRAINING, R.RECLAIMED)
+
+
+def test_the_end_that_the_provider_tells_counts_more_than_the_one_ordered():
+    """Google ends no machine later than after 120 days."""
+    noticed = next_step(*at_age(minutes(45), ends_at=NOW + minutes(60)))
+    assert "back at 13:00:00 UTC" in noticed.sentence
+    assert next_step(*at_age(minutes(29), ends_at=NOW + minutes(60))) is None
+
+
+def test_members_of_groups_are_left_to_these_when_their_time_ends():
+    member = replace(ORDERED_FOR, provisioner_ref=ProvisionerRef(name="gpus", group="near"))
+    assert next_step(*at_age(minutes(26 * 60), ready_record(member))) is None
+
+
+def test_a_provider_that_ends_nothing_by_itself_takes_nothing_back():
+    seen, now = at_age(minutes(26 * 60))
+    assert next_step(replace(seen, capabilities=Capabilities(deliveries=(Delivery.NODE,))), now) is None

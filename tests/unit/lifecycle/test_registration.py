@@ -1,14 +1,15 @@
 """Registration and initialization: a machine becomes a node with its GPUs within its deadlines, or is terminated."""
 
 import pytest
+from msgspec.structs import replace
 
-from forebay.api.gpu_instance import ResourceLifetime, SecondaryResource
+from forebay.api.gpu_instance import PoolRef, ResourceLifetime, SecondaryResource
 from forebay.api.parts import Truth
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.lifecycle.deliveries.policy import UNHEALTHY_AFTER
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.steps import Launch, Uncordon, WriteStatus
-from forebay.model.sources import InstancePhase
+from forebay.model.sources import FailureScope, InstancePhase
 from forebay.model.spans import human
 from tests.unit.lifecycle.builders import (
     NOW,
@@ -26,6 +27,7 @@ from tests.unit.lifecycle.builders import (
     owned_spec,
     pod,
     record,
+    rented_spec,
     requeue_at,
     seconds,
 )
@@ -162,6 +164,24 @@ def test_a_node_whose_gpus_never_become_allocatable_is_drained():
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.GPUS_MISSING)
     assert step.status.failures == 1
     assert "check its driver and device plugin" in step.sentence
+
+
+@pytest.mark.parametrize(
+    ("missing", "state", "reason"),
+    [(node(gpus=0), S.DRAINING, R.GPUS_MISSING), (node(ready=False), S.TERMINATING, R.JOIN_TIMEOUT)],
+)
+def test_one_of_a_row_of_machines_without_usable_nodes_cools_its_pool_down(missing, state, reason):
+    """Other offers would fail in the same way, and each is paid until then."""
+    of = record(S.JOINED, spec=rented_spec(pool_ref=PoolRef(namespace="team", name="gpus")), failures=1)
+    seen = facts(of, node=missing, others_unusable=True, revision={"joining": "a"})
+    step = next_step(seen, NOW + RENTED.gpu_deadline)
+
+    assert (step.status.state, step.reason, step.status.failures) == (state, reason, 2)
+    assert (step.status.failure_scope, step.status.failure_revision) == (FailureScope.POOL, {"joining": "a"})
+    assert "The machines of team/gpus at simulated before it did not become usable nodes either" in step.sentence
+    assert "next attempt in 10m at the earliest" in step.sentence
+    alone = next_step(replace(seen, others_unusable=False), NOW + RENTED.gpu_deadline)
+    assert alone.status.failure_scope is None
 
 
 def test_a_node_that_registered_and_was_never_ready_is_terminated_without_a_drain():

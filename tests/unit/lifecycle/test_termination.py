@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import PoolRef, SecondaryResource
-from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
+from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS, termination_accepted, termination_failed
 from forebay.lifecycle.next_step import awaits_listing, step_or_wait
 from forebay.lifecycle.secondary_resources import deleted
 from forebay.lifecycle.steps import DeleteRecord, DeleteResources, Drain, Terminate, Uncordon, WriteStatus
@@ -248,6 +248,9 @@ def test_a_provider_is_not_listed_more_often_for_ever():
     going = record(S.TERMINATING, since=NOW, termination_attempts=1, attempted_at=NOW + minutes(1))
     assert awaits_listing(going, NOW + minutes(3))
     assert not awaits_listing(going, NOW + minutes(4))
+    for calls, worth in ((MAX_ATTEMPTS, True), (MAX_ATTEMPTS + 1, False)):
+        repeated = record(S.TERMINATING, since=NOW, termination_attempts=calls, attempted_at=NOW + minutes(4))
+        assert awaits_listing(repeated, NOW + minutes(5)) is worth, "the first calls may each be the one that works"
     stuck = record(S.TERMINATING, since=NOW, termination_attempts=40, attempted_at=NOW + minutes(200))
     assert not awaits_listing(stuck, NOW + minutes(200)), "the call is repeated every five minutes, for weeks"
     shown_off = record(S.READY, owned=True, absences=2, absent_at=NOW)
@@ -345,6 +348,20 @@ def test_a_listing_without_a_machine_whose_node_is_ready_is_no_proof():
     )
     assert gone.status.state is S.GONE
     assert gone.sentence == "gpu-1 is off: missing from 2 consecutive listings of webhook."
+
+
+def test_a_machine_whose_power_on_was_never_answered_is_billed_until_it_is_off():
+    # It may have run from the first call on, and what it was billed must not vanish from the ledgers.
+    lost = record(S.TERMINATING, owned=True, because=R.LAUNCH_FAILED, instance_id=None, billed_from=NOW)
+    off = accepted(lost, NOW + RENTED.settle_time + seconds(1))
+    asked = NOW + RENTED.settle_time + seconds(30)
+
+    once = next_step(facts(off, node=node("gpu-1", ready=False), listing=listed(asked=asked)), asked)
+    later = asked + seconds(30)
+    twice = next_step(facts(after(once), node=node("gpu-1", ready=False), listing=listed(asked=later)), later)
+
+    assert twice.sentence == "gpu-1 is off: missing from 2 consecutive listings of webhook."
+    assert (twice.status.billed_from, twice.status.billed_until) == (NOW, asked)
 
 
 def test_a_launch_that_never_shows_up_is_gone_after_two_listings_past_its_settle_time_and_was_never_billed():
@@ -467,4 +484,17 @@ def test_a_machine_that_could_not_be_powered_off_is_kept_for_pods_that_wait(chan
 
 def test_a_power_off_that_failed_a_moment_ago_may_have_acted():
     of = record(S.TERMINATING, owned=True, since=NOW - minutes(5), termination_attempts=1, attempted_at=NOW)
-    assert step_or_wait(facts(of, node=node("gpu-1"), needed=True), NOW) == (None, NOW + minutes(1))
+
+    step, _ = step_or_wait(facts(of, node=node("gpu-1"), needed=True), NOW)
+    assert isinstance(step, Drain)
+    assert step.evict == ()
+    cordoned = facts(of, node=node("gpu-1", cordoned=NOW), needed=True)
+    assert step_or_wait(cordoned, NOW) == (None, NOW + minutes(1))
+
+
+def test_a_node_that_joins_before_the_power_off_is_repeated_is_cordoned_at_once():
+    failed = {"termination_attempts": 1, "attempted_at": NOW, "not_before": NOW + seconds(30)}
+    of = record(S.TERMINATING, owned=True, since=NOW, **failed)
+
+    assert isinstance(next_step(facts(of, node=node("gpu-1")), NOW), Drain)
+    assert requeue_at(facts(of, node=node("gpu-1", cordoned=NOW)), NOW) == NOW + seconds(30)

@@ -73,7 +73,9 @@ def test_without_a_place_somebody_must_name_it(tmp_path, capsys):
     file = tmp_path / "provisioners.yaml"
     file.write_text(PROVISIONER)
     assert main(["migrate", "--check", "-f", str(file)]) == 1
-    assert "give --group-provider (" in capsys.readouterr().err
+    told = capsys.readouterr().err.split("To do before the result is applied:\n")[1]
+    assert "give --group-provider (" in told
+    assert len(told.splitlines()) == 1, "what is missing is said once"
 
 
 def test_objects_of_several_predecessors_may_be_in_one_file():
@@ -113,4 +115,12 @@ def test_without_the_means_to_check_rules_it_says_who_does(tmp_path, capsys, mon
     assert (
         "rules were not checked, which needs the extra `embedded`: kubectl apply --dry-run=server"
         in capsys.readouterr().err
+    )
+
+
+def test_a_provider_of_groups_that_nobody_knows_is_named():
+    mistyped = msgspec.structs.replace(TARGET, group_provider="gpc")
+    done = migrate([yaml.safe_load(PROVISIONER)], mistyped)
+    assert "gpc is no provider of this release: give --group-provider one that has instance groups (gcp" in sentences(
+        done, NoteKind.NEEDED
     )

@@ -193,6 +193,15 @@ def test_values_of_the_budget_operator_lose_its_webhook_and_its_small_limits(mig
         assert said in notes
 
 
+def test_values_of_cert_manager_are_left_out_wherever_they_are(migrated):
+    _, notes, code = migrated("webhook: {service: {port: 443}}\ncertManager: {enabled: true}\n", "--values", "--check")
+    assert notes.splitlines() == [
+        "Changed:",
+        "  Helm values: webhook is left out, with cert-manager: the API server validates budgets itself.",
+    ]
+    assert code == 0
+
+
 def test_values_of_tgp_operator_move_to_where_forebay_has_them(migrated):
     (values,), notes, _ = migrated(TGP_VALUES, "--values")
     assert values == {
@@ -235,3 +244,46 @@ def test_a_document_that_is_no_object_is_named(migrated):
     _, notes, _ = migrated("[1, 2]\n---\n---\nreplicaCount: 2", "--values")
 
     assert notes.count("neither an object of Kubernetes nor values of a chart") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        pytest.param("nodegroups: []", "nodegroups is left out; did you mean nodeGroups?", id="a mistyped value alone"),
+        pytest.param(
+            "replicaCount: 1\nresource: {}", "resource is left out; did you mean resources?", id="among others"
+        ),
+        pytest.param("nodeGroups: {gpu-1: {gpuCount: 4}}", "nodeGroups is no list", id="no list"),
+        pytest.param("healthProbe: 8081", "healthProbe is no mapping", id="no mapping"),
+        pytest.param(
+            VALUES.replace("gpuCount: 4", "gpucount: 4"), "nodeGroups[0].gpuCount is missing (gpucount", id="key"
+        ),
+        pytest.param("nodeGroups: [gpu-1]", "nodeGroups[0].name is missing: Forebay's chart", id="a name alone"),
+        pytest.param("replicaCount: 1\n7: seven", "7: no value of a predecessor's chart", id="a number as a name"),
+    ],
+)
+def test_values_that_the_chart_refuses_are_named(migrated, values, sentence):
+    _, notes, code = migrated(values, "--values", "--check")
+    assert sentence in notes
+    assert code == 1
+
+
+def test_variables_of_a_file_written_on_windows_are_read(migrated):
+    (node_class, _), _, _ = migrated("\ufeff" + VARIABLES.partition("\n")[2], by="--env-file")
+    assert node_class["spec"]["providers"][0]["machines"] == [MACHINE]
+
+
+def test_a_machine_without_its_number_of_gpus_is_not_lost_beside_others(migrated):
+    other = VARIABLES.replace("GPU_NODE_1", "GPU_NODE_2").replace("GPU_COUNT", "GPU_CUONT")
+    _, notes, code = migrated(VARIABLES + other, "--check", by="--env-file")
+    assert "GPU_NODE_2_GPU_COUNT is missing: set it to the number of GPUs in the machine." in notes
+    assert code == 1
+
+
+def test_a_controller_whose_key_is_in_no_secret_has_none_to_copy(migrated):
+    plain = "value: rpa_planted"
+    held = "valueFrom: {secretKeyRef: {name: runpod-controller-secrets, key: RUNPOD_KEY}}"
+    _, notes, _ = migrated(CONTROLLER.replace(held, plain))
+    assert "put the key into a Secret runpod in forebay-system, under RUNPOD_KEY" in notes
+    assert "Copy the Secret" not in notes
+    assert "rpa_planted" not in notes

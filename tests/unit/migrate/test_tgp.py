@@ -151,3 +151,50 @@ def test_what_has_no_counterpart_and_what_is_of_nobody_is_named():
 
 def test_a_pool_whose_class_is_elsewhere_says_so():
     assert "GPUNodeClass standard-gpu-class is not among the files" in sentences(migrated(POOL), NoteKind.NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(changed(CLASS, costCeiling=3), "spec: costCeiling left out", id="class"),
+        pytest.param(
+            changed(CLASS, providers=[{"name": "gcp", "quota": 1, "zone": "a"}]),
+            "provider gcp: quota and zone left out",
+            id="provider",
+        ),
+        pytest.param(
+            changed(CLASS, providers=[{"name": "gcp"}], talosConfig={"image": "i", "disk": "/dev/sda"}),
+            "spec.talosConfig: disk left out",
+            id="talosConfig",
+        ),
+        pytest.param(changed(POOL, replicas=3), "spec: replicas left out", id="pool"),
+        pytest.param(changed(POOL, template={"status": {}}), "spec.template: status left out", id="template"),
+    ],
+)
+def test_a_field_without_a_counterpart_is_named_not_dropped_silently(text, said):
+    assert f"{said}, because Forebay has no such field." in sentences(migrated(text), NoteKind.CHANGED)
+
+
+def test_a_template_whose_machine_is_no_mapping_is_kept():
+    text = "machine: {{.MachineConfig}}\n"
+    talos = {"image": "i", "version": "v1.12.0", "machineConfigTemplate": text}
+    done = migrated(changed(CLASS, providers=[{"name": "gcp"}], talosConfig=talos))
+
+    made = done.manifests[0]["spec"]["talosConfig"]
+    assert (made["machineConfigTemplate"], made["version"]) == (text, "v1.12.0")
+    assert "machine in it is no mapping" in sentences(done, NoteKind.NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant", "sentence"),
+    [
+        ("  limit:", "  limits:", "spec: limit left out; did you mean limits?"),
+        ("credentialRef:", "credentialsRef:", "provider runpod: credentialRef left out; did you mean credentialsRef?"),
+        ("maxHourlyPrise:", "maxHourlyPrice:", "spec: maxHourlyPrise left out; did you mean maxHourlyPrice?"),
+        ("gpuType:", "gpuTypes:", "spec.instanceRequirements.gpuType is no field of Forebay's; did you mean gpuTypes?"),
+    ],
+)
+def test_what_looks_like_a_typing_error_is_to_be_looked_at(typed, meant, sentence):
+    """A limit that is left out in passing would be a limit that nobody keeps to."""
+    assert meant in EXAMPLE
+    assert sentence in sentences(migrated(EXAMPLE.replace(meant, typed)), NoteKind.NEEDED)

@@ -76,7 +76,7 @@ INVALID += [
     "1e2e",
     "1KiKi",
     "\N{ARABIC-INDIC DIGIT ONE}",
-    "9" * 5000,
+    "9" * 4001,
     "1e9223372036854775808",
     "1e-" + "9" * 5000,
     "0x10",
@@ -90,7 +90,16 @@ INVALID += [
 
 
 #: The API server admits these. Go keeps 64 bits of an exponent, then 32.
-ENORMOUS = ["1e101", "1e104", "9" * 300, "0." + "1" * 300 + "e200", "1e4294967398", "1" + "0" * 9000, "1e999999999"]
+ENORMOUS = [
+    "1e101",
+    "1e104",
+    "9" * 300,
+    "9" * 4000,
+    "0." + "1" * 300 + "e200",
+    "1e4294967398",
+    "1" + "0" * 9000,
+    "1e999999999",
+]
 
 
 @pytest.mark.parametrize("text", ENORMOUS, ids=lambda text: text[:20])
@@ -281,8 +290,19 @@ def test_binary_amounts_end_at_64_bits_and_begin_at_a_nano(text, nano):
     assert Quantity.parse(text).nano == (1 if nano is None else nano * 10**9)
 
 
+def test_a_number_of_as_many_digits_as_there_may_be_is_read_exactly():
+    # In billionths: 4000 digits.
+    assert Quantity.parse("1e3990").nano == 10**3999
+    assert Quantity.parse("1e3991").nano > 10**4000
+
+
 def test_a_number_with_thousands_of_digits_is_named_in_part():
     with pytest.raises(InvalidQuantity) as refused:
         Quantity.parse("1" * 4001)
 
     assert str(refused.value) == f'"{"1" * 40}..." is not a Kubernetes quantity: more than 4000 digits'
+
+
+def test_an_integer_is_a_quantity_of_so_many_units():
+    for number in (0, 7, -7, 2**63):
+        assert Quantity.parse(number) == Quantity.parse(str(number))

@@ -96,6 +96,7 @@ def test_a_slice_of_a_gpu_is_a_gpu_where_those_of_its_maker_count():
     mig = Resources({"nvidia.com/mig-1g.5gb": 1})
 
     assert mig.any_gpu()
+    assert (mig + Resources({"cpu": 1000})).any_gpu(), "whatever else there is"
     assert mig.any_gpu({"nvidia.com/gpu"})
     assert not mig.any_gpu({"amd.com/gpu"})
     assert not (Resources() - mig).any_gpu()

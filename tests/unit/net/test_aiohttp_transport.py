@@ -159,6 +159,7 @@ async def test_a_token_with_a_line_break_is_refused_without_being_shown():
                 Request(method="GET", url="http://127.0.0.1:1/", headers={"Authorization": "Bearer s3cret\n"})
             )
     assert "s3cret" not in repr(caught.value)
+    assert caught.value.lasting, "the next request would have the same token"
 
 
 async def test_a_server_that_does_not_accept_in_time():

@@ -53,6 +53,21 @@ async def test_a_connection_on_which_no_request_comes_is_closed(sent):
         writer.close()
 
 
+async def test_whoever_has_asked_may_wait_for_the_answer_longer_than_a_request_may_take():
+    async def slow(_request):
+        await asyncio.sleep(2 * LIMITS.header_timeout)
+        return Response(200, {}, b"hello")
+
+    async with serving(slow, limits=LIMITS) as url, asyncio.timeout(10):
+        reader, writer = await opened(url)
+        writer.write(ASK)
+        answer = b""
+        while chunk := await _read(reader):
+            answer += chunk
+        assert answer.endswith(b"hello")
+        writer.close()
+
+
 async def test_whoever_holds_all_connections_does_not_keep_others_out():
     async with serving(greet, limits=ServerLimits(body=0, connections=3)) as url, asyncio.timeout(10):
         held = [await opened(url) for _ in range(30)]

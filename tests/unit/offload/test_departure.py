@@ -60,6 +60,20 @@ def test_by_default_a_marked_job_leaves_as_soon_as_the_scheduler_finds_no_node()
     assert single(job(), OffloadRules()) == ({"train"}, {})
 
 
+@pytest.mark.parametrize(
+    ("waited", "why"),
+    [
+        (timedelta(milliseconds=80), "No node takes the pod."),
+        (timedelta(seconds=90), "No node has taken the pod for 90s."),
+    ],
+)
+def test_why_it_leaves_tells_a_wait_that_is_worth_telling(waited, why):
+    (leaves,), _ = departures(
+        [pod_of(job(), unschedulable_since=NOW - waited)], {job().uid: job()}, OffloadRules(), None, NOW
+    )
+    assert leaves.why == why
+
+
 def test_a_patient_cluster_keeps_the_job_until_its_time_is_over():
     leaves, stays = single(job())
     assert leaves == set()

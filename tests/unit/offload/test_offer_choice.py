@@ -1,12 +1,14 @@
 """Which remote container a pod gets: the cheapest that is allowed, or why there is none."""
 
+from types import MappingProxyType
+
 import pytest
 
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import AMPLE, Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.offload.marks import Marks
-from forebay.offload.offer_choice import NoContainer, container_choices
+from forebay.offload.offer_choice import Exclusions, NoContainer, container_choices
 from tests.unit.demand.builders import GPU, pod
 
 HALF = UsdPerHour("0.5")
@@ -33,8 +35,11 @@ def source(*offers, node_class="remote", **fields):
     return Source(key=SourceKey(node_class, "runpod"), capabilities=capabilities, offers=offers, **fields)
 
 
-def choose(*sources, of=None, marks=Marks(), cap=HALF, cooling=()):  # noqa: B008 (immutable)
-    return container_choices(of or pod(), marks, sources, cap, cooling)
+NOTHING = MappingProxyType({})
+
+
+def choose(*sources, of=None, marks=Marks(), cap=HALF, cooling=NOTHING, refused=NOTHING):  # noqa: B008 (immutable)
+    return container_choices(of or pod(), marks, sources, cap, Exclusions(cooling, refused))
 
 
 def names(found):
@@ -86,7 +91,13 @@ NEVER = {
         Reason.NOT_ALLOWED,
         "regions of the provider",
     ),
-    "the community cloud": (offer(zone="COMMUNITY"), {}, Reason.NOT_ALLOWED, "SECURE cloud"),
+    "the community cloud": (offer(zone="COMMUNITY"), {}, Reason.NOT_ALLOWED, "for Jobs that ask for it"),
+    "the secure cloud, where another is asked for": (
+        offer(),
+        {"marks": Marks(cloud="COMMUNITY")},
+        Reason.NOT_ALLOWED,
+        "asks for the COMMUNITY cloud, and NVIDIA L4 of runpod is in the SECURE cloud",
+    ),
     "the price": (offer(price="0.51"), {}, Reason.PRICE_TOO_HIGH, "costs"),
     "the Job's own cap": (
         offer(),
@@ -110,12 +121,31 @@ def test_what_excludes_an_offer_is_said(case):
 def test_a_cooldown_of_the_offer_or_of_its_provider_excludes_it():
     one = source(offer())
     for cooling in (offer().key, one.key):
-        assert choose(one, cooling={cooling}).reason is Reason.COOLING_DOWN
+        none = choose(one, cooling={cooling: "until noon: gpu-1 failed"})
+        assert none.reason is Reason.COOLING_DOWN
+        assert none.sentence.endswith("is cooling down until noon: gpu-1 failed.")
 
 
 def test_the_reason_is_that_of_the_offer_that_comes_nearest():
     found = choose(source(offer(memory=8), offer("NVIDIA A40", "0.60", memory=48), offer(gpus=8, price="9")))
     assert found.reason is Reason.PRICE_TOO_HIGH
+
+
+def test_what_the_pool_does_not_allow_comes_nearer_than_what_the_job_has_not_asked_for():
+    dear, elsewhere = offer("NVIDIA A40", "0.45", memory=48), offer(zone="COMMUNITY")
+    refused = {dear.key: (Reason.PRICE_TOO_HIGH, "costs more than $0.40/h, the maxHourlyPrice of GPUNodePool a/b")}
+    found = choose(source(elsewhere, dear), refused=refused)
+    assert (found.reason, found.sentence) == (
+        Reason.PRICE_TOO_HIGH,
+        "NVIDIA A40 of runpod: costs more than $0.40/h, the maxHourlyPrice of GPUNodePool a/b.",
+    )
+    not_for_all = {dear.key: (Reason.NOT_ALLOWED, "GPUNodeClass remote allows only the GPU types L4")}
+    assert "only the GPU types L4" in choose(source(elsewhere, dear), refused=not_for_all).sentence
+    # One that the Job would not take either is not the answer.
+    capped = choose(source(elsewhere, dear), cap=UsdPerHour("0.30"), refused=refused)
+    assert "the Job may cost $0.30/h (--max-gpu-price)" in capped.sentence
+    asked = choose(source(elsewhere, dear), marks=Marks(gpu_types=("H100",)), refused=refused)
+    assert "asks for GPU type H100" in asked.sentence
 
 
 @pytest.mark.parametrize("asked", ["L4", "nvidia l4", "NVIDIA L4"])

@@ -56,6 +56,8 @@ STORIES = {
         RemoteEnd.EXITED,
     ),
     "never launched": ((REQUESTED, (S.GONE, Reason.NO_CAPACITY)), False, None),
+    "too dear before it ran": ((LAUNCHED, (S.TERMINATING, Reason.PRICE_RAISED)), False, None),
+    "too dear, and it ran": ((RUNNING, (S.TERMINATING, Reason.PRICE_RAISED)), True, RemoteEnd.LOST),
     "never ran": ((LAUNCHED, (S.TERMINATING, Reason.LAUNCH_TIMEOUT)), False, None),
 }
 
@@ -65,6 +67,13 @@ def test_a_record_says_whether_the_container_started_and_how_it_ended(case):
     steps, started, ended = STORIES[case]
     found = seen(record(*steps)) if steps else seen()
     assert (found.started is not None, found.ended) == (started, ended)
+
+
+@pytest.mark.parametrize("after", [(), ((S.GONE, Reason.TERMINATED),)])
+def test_of_a_container_that_never_ran_its_pod_is_told_why(after):
+    found = seen(record(LAUNCHED, (S.TERMINATING, Reason.PRICE_RAISED), *after))
+    assert (found.id, found.message) == (None, "PriceRaised.")
+    assert seen(record(REQUESTED, (S.GONE, Reason.NO_CAPACITY))).message == "NoCapacity."
 
 
 def test_times_are_those_of_the_transitions():

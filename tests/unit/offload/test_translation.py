@@ -246,6 +246,16 @@ OBSTACLES = {
         manifest({"volumeMounts": [{"name": "s", "mountPath": "/s"}]}, volumes=[{"name": "s", "emptyDir": {}}]),
         "The emptyDir at /s needs a command",
     ),
+    "an emptyDir at two places": (
+        manifest(
+            {
+                "command": ["run"],
+                "volumeMounts": [{"name": "s", "mountPath": "/s"}, {"name": "s", "mountPath": "/also"}],
+            },
+            volumes=[{"name": "s", "emptyDir": {}}],
+        ),
+        "The emptyDir s is mounted at /s and /also",
+    ),
     "part of an emptyDir": (
         manifest(
             {"command": ["x"], "volumeMounts": [{"name": "s", "mountPath": "/s", "subPath": "a"}]},

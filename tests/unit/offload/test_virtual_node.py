@@ -17,8 +17,9 @@ def test_the_node_repels_everything_that_does_not_tolerate_it():
     assert node["spec"]["taints"] == [{"key": "runpod.io/virtual", "value": "true", "effect": "NoSchedule"}]
 
 
-def test_it_has_no_gpu_that_could_count_as_free():
-    assert status()["allocatable"] == {"pods": "500", "cpu": "0", "memory": "0"}
+def test_it_has_no_gpu_that_could_count_as_free_and_no_room_for_a_pod_of_any_scheduler():
+    assert status()["allocatable"] == {"pods": "0", "cpu": "0", "memory": "0"}
+    assert status()["capacity"] == {"pods": "500", "cpu": "0", "memory": "0"}
 
 
 def test_its_heartbeat_is_now_and_its_transition_when_it_became_ready():

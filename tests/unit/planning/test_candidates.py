@@ -203,7 +203,7 @@ def test_a_pool_serves_the_namespaces_that_its_selector_picks():
 def test_an_offer_whose_launch_failed_is_excluded_until_its_cooldown_ends():
     offered = offer()
     until = NOW + timedelta(minutes=5)
-    cooling_down = CandidateContext(now=NOW, cooldowns={offered.key: CoolingDown(until, "the launch was refused.")})
+    cooling_down = CandidateContext(now=NOW, cooldowns={offered.key: CoolingDown(until, "the launch was refused")})
 
     reason, sentence = refusal(candidates(source(offered), [pool()], [node_class()], cooling_down))
 

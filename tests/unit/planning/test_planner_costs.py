@@ -87,9 +87,9 @@ def test_two_pools_share_the_stock_of_one_source():
     assert bought(made) == ["few"]
     assert list(why(made).values()) == [Reason.OUT_OF_STOCK]
     (told,) = [each.sentence for each in made.left_out]
-    assert "all 2 offers that would fit are out of stock" in told
+    assert "other waiting pods get the stock of all 2 offers that would fit" in told
     (alone,) = [each.sentence for each in plan(pods(2), offers[:1]).left_out]
-    assert "would fit, but it is out of stock" in alone
+    assert "would fit, but other waiting pods get all of its stock" in alone
 
 
 def test_an_owned_machine_is_one_machine_however_many_pools_may_use_it():

@@ -177,3 +177,8 @@ def test_offers_that_serve_other_namespaces_are_counted_so():
     told = why_left(pods(1), offers)[1]
     assert "1: serve other namespaces than team" in told
     assert "1: Insufficient cpu" in told
+
+
+def test_a_pod_whose_namespace_no_pool_serves_is_told_so():
+    told = why_left(pods(1), [candidate(1, "1", namespaces=frozenset({"other"}))])[1]
+    assert "No GPUNodePool serves namespace team: one in the operator's own namespace does" in told

@@ -272,3 +272,35 @@ def test_every_variable_is_on_the_page_with_its_field():
     page = (Path(__file__).parents[3] / "docs/providers/webhook.md").read_text()
     rows = dict(re.findall(r"^\| `(_[A-Z_]+)`[^|]*\| `([A-Za-z.]+)` \|", page, re.MULTILINE))
     assert rows == {suffix: ".".join(variable.path) for suffix, variable in VARIABLES.items()}
+
+
+@pytest.mark.parametrize("typed", ["_GPU_CUONT", "_GPUS", None])
+def test_a_machine_with_endpoints_and_no_number_of_gpus_is_named(typed):
+    """Else nobody would know why the machine is never used."""
+    mistyped = second("GPU_NODE_2")
+    count = mistyped.pop("GPU_NODE_2_GPU_COUNT")
+    groups = read_groups(GOOD | mistyped | ({} if typed is None else {f"GPU_NODE_2{typed}": count}))
+    assert [machine.name for machine in groups.machines] == ["gpu-worker-1"]
+    assert groups.problems == (
+        (
+            "GPU_NODE_2_GPU_COUNT is missing: set it to the number of GPUs in the machine. "
+            "Forebay skips this machine until then."
+        ),
+    )
+
+
+def test_a_mistyped_variable_of_a_machine_is_named_and_the_machine_stays():
+    groups = read_groups(with_(_HEADER_SECRET="power", _HOURLY_PRCE="2", _OWNER="lab", _NAMES="x"))
+    assert [machine.name for machine in groups.machines] == ["gpu-worker-1"]
+    assert groups.problems == (
+        (
+            "GPU_NODE_1_HEADER_SECRET is no variable of a machine and has no effect; "
+            "did you mean GPU_NODE_1_HEADERS_SECRET?"
+        ),
+        "GPU_NODE_1_HOURLY_PRCE is no variable of a machine and has no effect; did you mean GPU_NODE_1_HOURLY_PRICE?",
+    )
+
+
+def test_a_variable_that_one_of_two_groups_has_is_no_typing_error_of_the_other():
+    both = second("BOX", "a") | second("BOX_TLS_CA", "b")
+    assert read_groups(both | {"BOX_HOURLY_PRICE": "2", "BOX_TLS_CA_SECRET": "power/ca.crt"}).problems == ()

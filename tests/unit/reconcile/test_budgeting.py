@@ -1,7 +1,9 @@
 """Budgets within a tick: what is reserved before pods are admitted, and which budgets are enforced."""
 
+import pytest
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudgetStatus
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import Accounts
@@ -10,9 +12,10 @@ from forebay.demand.reservation import Reservation, Reservations
 from forebay.model.reasons import Reason
 from forebay.reconcile.budgeting import admit, assess_budgets, enforcement
 from forebay.reconcile.isolation import Faults
+from forebay.reconcile.purchases import purchases
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reconcile.unserved_budgets import is_served
-from tests.unit.budgets.factories import at, budget, pod
+from tests.unit.budgets.factories import at, budget, machine, pod
 
 
 def seen(*pods, budgets, pending=(), when=0, opened=None, **state):
@@ -44,6 +47,16 @@ def test_what_only_waits_takes_no_share_before_its_turn_and_what_is_bound_or_ser
     assert admitted(seen(budgets=small, pending=[first, other]), first) == ["first"]
     assert admitted(seen(bound, budgets=small, pending=[first]), first) == []
     assert admitted(seen(budgets=small, pending=[first, other]), first, placed=[other]) == []
+
+
+@pytest.mark.parametrize("node", [None, "runpod-virtual-node"])
+def test_dollars_are_reserved_for_a_machine_that_is_not_billed_yet_also_where_its_pod_is_bound_already(node):
+    dollars = [budget(hours=None, usd="1")]
+    first, other = pod("first", node=node), pod("other")
+    given = seen(first, budgets=dollars, pending=[other] if node else [first, other])
+    assert admitted(given, other) == ["other"]
+    requested = machine(price="2", start=None, pods=[first], state=InstanceState.REQUESTED)
+    assert admitted(replace(given, records=(requested,)), other) == []
 
 
 def test_only_budgets_that_are_used_up_and_counted_are_enforced():
@@ -97,3 +110,13 @@ def test_a_budget_is_served_unless_an_operator_without_budgets_says_so_on_it():
 
 def condition(reason):
     return Condition(type="Ready", status=Truth.TRUE, reason=reason, last_transition_time=at())
+
+
+def test_a_pod_that_a_budget_holds_and_that_is_not_read_yet_is_not_called_unservable():
+    spent, done = [budget(hours="1")], pod("done", started=0, finished=3600)
+    unread, huge = pod("unread"), pod("huge", 64, labels={})
+    given = seen(done, budgets=spent, pending=[unread, huge], when=7200)
+    given = replace(given, unread=frozenset({unread.uid}))
+    found = purchases(given, assess_budgets(given), Reservations(left=(unread, huge), placed={}))
+    assert [each.pod.name for each in found.bought.left_out] == ["huge"]
+    assert [each.pod.name for each in found.admitted.held] == ["unread"]

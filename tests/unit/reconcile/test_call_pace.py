@@ -83,7 +83,7 @@ def test_what_failed_for_one_record_is_not_tried_for_the_next(scope):
 
     assert isinstance(step, WriteStatus)
     assert (step.status.state, step.reason) == (InstanceState.GONE, Reason.COOLING_DOWN)
-    assert "refused failed 0s ago (BadCredentials)" in step.sentence
+    assert "refused failed at 12:00:00 UTC (BadCredentials)" in step.sentence
     assert not step.status.failures, "nothing was tried"
 
 

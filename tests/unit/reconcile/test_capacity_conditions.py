@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.model.reasons import Reason
@@ -67,7 +68,7 @@ def test_a_pod_told_to_wait_until_noon_is_told_anew_in_the_afternoon():
 def test_a_pod_told_of_a_cooldown_that_is_over_is_told_of_the_next():
     def cooling(until):
         offers = source(offer())
-        context = CandidateContext(now=NOW, cooldowns={offer().key: CoolingDown(until, "it failed.")})
+        context = CandidateContext(now=NOW, cooldowns={offer().key: CoolingDown(until, "it failed")})
         (excluded,) = candidates(offers, [pool()], [node_class()], context).excluded
         return f"The only offer {excluded.sentence}."
 
@@ -97,6 +98,18 @@ def test_a_bound_pod_that_was_told_to_wait_is_told_that_it_has_a_node():
     report = written(told_but_bound=(running("p", node="n1", capacity="NoOfferFits: None."),))
 
     assert [(each.bound, each.text) for each in report.changes] == [(True, "Bound: The pod is bound to node n1.")]
+
+
+def test_a_pod_that_is_bound_to_the_virtual_node_and_gets_no_container_is_told_why():
+    bound = running("p", node="runpod-virtual-node")
+    waits = PodEvent(pod=bound, reason=Reason.COOLING_DOWN, sentence="All offers cool down.")
+    report = written(waits, stranded=(bound,))
+    assert [(each.bound, each.text) for each in report.changes] == [(False, "CoolingDown: All offers cool down.")]
+    told = replace(bound, capacity="CoolingDown: All offers cool down.")
+    waits = replace(waits, pod=told)
+    assert not written(waits, stranded=(told,), told_but_bound=(told,)).changes
+    # Its container is ordered.
+    assert [each.reason for each in written(stranded=(told,), told_but_bound=(told,)).changes] == [Reason.BOUND]
 
 
 def test_a_pod_whose_machine_is_launching_is_told_so_and_one_that_fits_now_is_not():

@@ -1,36 +1,26 @@
 """Which members of a group have a node that may be tainted and deleted."""
 
 import pytest
+from msgspec.structs import replace
 
-from forebay.api.meta import ObjectMeta
-from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
-from forebay.model.sources import Capabilities, Delivery, Source, SourceKey
 from forebay.reconcile.group_growth import SizedProvisioner
 from forebay.reconcile.group_sizing import sized_members
+from forebay.reconcile.member_rotation import drift_ends
+from forebay.reconcile.rented_groups import RentedGroup
 from forebay.reconcile.snapshot import Snapshot
+from tests.unit.demand.builders import node as named
+from tests.unit.demand.builders import running
 from tests.unit.lifecycle.builders import NOW, S, node, pod, record
-
-KEY = SourceKey.of_provisioner("gpus", "simulated")
+from tests.unit.reconcile.test_group_growth import member, offer, provisioner, source
 
 
 def only_member(state, *, reserved=(), nodes=None, pods=()):
-    spec = NodeProvisionerSpec(
-        existing_instance_group_names=("a",), min_unutilized_gpu_nodes=1, provider=GroupProvider(name="simulated")
-    )
-    sized = SizedProvisioner(
-        provisioner=NodeProvisioner(metadata=ObjectMeta(name="gpus"), spec=spec),
-        source=Source(key=KEY, capabilities=Capabilities(deliveries=(Delivery.NODE,))),
-        groups=("a",),
-        members=(record(state),),
-        offers={},
-        cooling={},
-    )
     seen = Snapshot(
         now=NOW,
         nodes={"pool-abc": node()} if nodes is None else nodes,
         pods_by_node={"pool-abc": tuple(pods)} if pods else {},
     )
-    return next(sized_members(sized, seen, reserved, {}), None)
+    return next(sized_members((record(state),), {}, seen, reserved, {}), None)
 
 
 @pytest.mark.parametrize(("state", "has_node"), [(S.READY, True), (S.JOINED, False), (S.LAUNCHED, False)])
@@ -51,3 +41,26 @@ def test_a_member_is_empty_without_pods_and_unless_pods_wait_for_it():
 
 def test_a_member_that_leaves_is_not_counted():
     assert only_member(S.TERMINATING) is None
+
+
+def test_machines_of_a_rented_group_that_have_drifted_are_replaced_unless_a_pod_there_would_lose_its_work():
+    def made_of(name, template):
+        made = member(name, group="east")
+        return replace(made, spec=replace(made.spec, template_hash=template))
+
+    rents = SizedProvisioner(
+        provisioner=provisioner(),
+        source=source(),
+        groups=("east",),
+        members=(made_of("busy", "old"), made_of("free", "old"), made_of("new", "now")),
+        offers={"east": offer("1.00")},
+        cooling={},
+        rented=RentedGroup(template_hash="now"),
+    )
+    there = {name: named(name) for name in ("busy", "free", "new")}
+    empty = Snapshot(now=NOW, nodes=there)
+    used = Snapshot(now=NOW, nodes=there, pods_by_node={"busy": (running("train", "busy"),)})
+
+    assert drift_ends(rents, empty).keys() == {"busy"}, "a tenth of them at a time, at least one"
+    assert drift_ends(rents, used).keys() == {"free"}
+    assert drift_ends(replace(rents, rented=None), empty) == {}

@@ -7,7 +7,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, Purpose
+from forebay.api.gpu_instance import (
+    GPUInstance,
+    GPUInstanceSpec,
+    GPUInstanceStatus,
+    InstanceState,
+    Purpose,
+    ResourceLifetime,
+    SecondaryResource,
+    Transition,
+)
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.instance_order import ContainerRecord
@@ -22,7 +31,7 @@ from forebay.providers.base import BootKind, BootPayload
 from forebay.reconcile.buying import buy
 from forebay.reconcile.orders import ContainerOffer, OrderTerms, create_container, template_hash
 from forebay.reconcile.snapshot import Snapshot
-from tests.unit.demand.builders import NOW, pod
+from tests.unit.demand.builders import NOW, node, pod
 
 BILLED = Billing(minimum=timedelta(minutes=10), increment=timedelta(milliseconds=1500))
 OFFER = Offer(
@@ -60,6 +69,32 @@ def ordered(of=None, by=None, source=SOURCE):
 
 def record(spec):
     return GPUInstance(metadata=ObjectMeta(name="pool-1", uid="uid-1"), spec=spec)
+
+
+def gone(create, *resources):
+    """The GPUInstance of an order whose machine has ended, beside which these are left."""
+    status = GPUInstanceStatus(
+        state=InstanceState.GONE,
+        secondary_resources=resources,
+        transitions=(Transition(state=InstanceState.GONE, at=NOW, reason="Terminated", message="It is gone."),),
+    )
+    return GPUInstance(metadata=ObjectMeta(name=create.name, uid="before"), spec=create.spec, status=status)
+
+
+def test_a_gpuinstance_is_replaced_by_one_of_its_name_only_when_nothing_of_it_is_left():
+    start = Snapshot(now=NOW, classes=(node_class(),), pools=(pool(),), sources={SOURCE.key: SOURCE}, pending=(pod(),))
+    (first,) = buy(start, start.pending).decisions
+
+    def again(record, **fields):
+        return [*buy(msgspec.structs.replace(start, records=(record,), **fields), start.pending).decisions]
+
+    deleted, create = again(gone(first))
+    assert (deleted.record.uid, create.name) == ("before", first.name)
+    (create,) = again(gone(first), nodes={first.name: node(first.name)})
+    assert create.name != first.name, "a machine that registers under it would be taken for another one"
+    device = SecondaryResource(kind="TailscaleDevice", name=first.name, until=ResourceLifetime.GONE)
+    (create,) = again(gone(first, device))
+    assert create.name != first.name, "only the GPUInstance tells that there is a device to delete"
 
 
 def test_the_order_says_why_it_exists_and_how_it_is_billed():

@@ -11,12 +11,16 @@ from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, NodeClassRef
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CLASS_FINALIZER
 from forebay.api.parts import Limits
+from forebay.budgets.admission import Admission
 from forebay.model.reasons import Reason
-from forebay.model.workloads import Owner
+from forebay.model.workloads import Owner, Phase
 from forebay.offload.departure import MarkedJob, OffloadRules, PortablePod
+from forebay.planning.gangs import GANG
 from forebay.reconcile.remote_orders import order_containers
 from forebay.reconcile.snapshot import OperatorRules, Snapshot
-from tests.unit.demand.builders import NOW, pod
+from tests.unit.budgets.factories import assessed, at, budget
+from tests.unit.budgets.factories import pod as budget_pod
+from tests.unit.demand.builders import NOW, node, pod
 from tests.unit.offload.test_offer_choice import offer, source
 
 MANAGED = {"runpod.io/managed": "true"}
@@ -74,11 +78,20 @@ def test_the_same_snapshot_gives_the_same_order_so_that_two_leaders_cannot_order
     assert ordered(given).decisions[0].name == ordered(given).decisions[0].name
 
 
+def test_pods_of_a_gang_get_no_containers_because_they_must_reach_each_other():
+    gang = waiting("a", annotations={GANG: "true"})
+    found = ordered(snapshot(gang))
+    assert found.decisions == ()
+    reason, sentence = found.notes[gang.uid]
+    assert (reason, "must reach each other" in sentence) == (Reason.OFFLOAD_NOT_POSSIBLE, True)
+
+
 @pytest.mark.parametrize(
     ("limits", "most"),
     [
         (Limits(max_nodes=2), 2),
         (Limits(max_hourly_cost="0.85"), 2),
+        (Limits(max_hourly_cost="0.80"), 2),
         (Limits(resources={"nvidia.com/gpu": "1"}), 1),
         (Limits(resources={"nvidia.com/gpu": "0"}), 0),
         (Limits(resources={"amd.com/gpu": "1"}), 3),
@@ -136,10 +149,40 @@ def test_a_bound_pod_whose_container_could_not_start_gets_the_next_one():
     assert again.name != first.name
 
 
+def test_no_pod_leaves_while_the_virtual_node_is_cordoned_and_those_that_have_left_are_served():
+    virtual = node("runpod-virtual-node", gpus=0, unschedulable=True)
+    found = ordered(snapshot(waiting("a"), nodes={virtual.name: virtual}))
+    assert found.decisions == ()
+    reason, sentence = found.notes[found.left[0].uid]
+    assert (reason, "is cordoned" in sentence) == (Reason.NOT_ALLOWED, True)
+    given, _ = stranded(InstanceState.GONE)
+    assert len(ordered(replace(given, nodes={virtual.name: virtual})).decisions) == 1
+
+
+def test_a_bound_pod_gets_no_other_container_while_its_budget_is_used_up():
+    given, _ = stranded(InstanceState.GONE)
+    bound = replace(given.stranded[0], labels={"team": "a"})
+    given = replace(given, stranded=(bound,), now=at(7200))
+    done = budget_pod("done", 8, started=0, finished=3600)
+    accounts, standings, by_key = assessed(done, budgets=[budget(hours="8")], when=7200)
+    found = order_containers(given, (), Admission(accounts, by_key, standings, given.now))
+    assert found.decisions == ()
+    (held,) = found.held
+    assert (held.pod, held.reason) == (bound, Reason.HELD_BY_BUDGET)
+    assert "0 GPU-h left of 8 GPU-h" in held.sentence
+    assert found.left_out == (), "told once"
+
+
 @pytest.mark.parametrize("reached", [(), (InstanceState.RUNNING,)])
 def test_a_pod_whose_container_lives_or_has_run_gets_no_other(reached):
     given, _ = stranded(InstanceState.GONE if reached else InstanceState.TERMINATING, *reached)
     assert ordered(given).decisions == ()
+
+
+def test_a_pod_that_runs_and_whose_record_was_taken_away_gets_no_other_container():
+    given, _ = stranded(InstanceState.GONE)
+    runs = replace(given.stranded[0], phase=Phase.RUNNING)
+    assert ordered(replace(given, stranded=(runs,), records=())).decisions == ()
 
 
 def test_a_bound_pod_whose_job_is_not_marked_any_more_is_told_so():

@@ -15,6 +15,7 @@ from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner
+from forebay.reconcile.buying import FIRST_OFFERS
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.replacing import replace_first
@@ -125,9 +126,71 @@ def test_a_node_that_nothing_can_replace_keeps_its_pods_and_says_so_once():
     assert drifted.tick().decisions == (), "the sentence counts minutes"
 
 
+def test_nothing_is_said_or_ordered_while_the_first_offers_of_a_source_may_come():
+    """After a start: what is known first may be dearer, or nothing at all."""
+    drifted = Drifted()
+    starting = replace(SOURCE, key=SOURCE.key._replace(provider="other"), offers=None, since=NOW)
+    drifted.snapshot = replace(drifted.snapshot, sources={SOURCE.key: SOURCE, starting.key: starting})
+    assert drifted.tick().decisions == ()
+    drifted.snapshot = replace(drifted.snapshot, now=NOW + FIRST_OFFERS)
+    assert drifted.tick().decisions != ()
+
+
 def test_a_node_that_is_not_to_be_replaced_any_more_is_told_so_once():
     drifted = Drifted()
     drifted.tick()
     drifted.tick(due=False)
     assert drifted.told() == (Truth.FALSE, Reason.NOT_NEEDED)
     assert drifted.tick(due=False).decisions == ()
+
+
+def nodes_with_a_pod(*names, free=()):
+    """Nodes with 8 GPUs of which a pod uses one, and others of which as many GPUs are free as stated."""
+    used = {**dict.fromkeys(names, 1), **{name: 8 - gpus for name, gpus in dict(free).items()}}
+    return Snapshot(
+        now=NOW,
+        pools=(sized(0),),
+        classes=(CLASS,),
+        sources={SOURCE.key: SOURCE},
+        records=tuple(record(name, delivers=Delivery.NODE, pool="pool") for name in used),
+        nodes={name: node(name) for name in used},
+        pods_by_node={
+            name: (running(f"web-{name}", name, gpus, owner=Owner("ReplicaSet", "web", "u")),)
+            for name, gpus in used.items()
+        },
+        used={name: Resources({"nvidia.com/gpu": gpus}) for name, gpus in used.items()},
+        rules=OperatorRules(namespace="team"),
+    )
+
+
+def drained(snapshot, *reasons):
+    """Names of the nodes that go, of the first ones, which are due for these reasons."""
+    due = [
+        ScaleDown(record=each, reason=reason, sentence="Due.")
+        for each, reason in zip(snapshot.records, reasons, strict=False)
+    ]
+    found = replace_first(snapshot, due, None, faults=Faults(), may_launch=True)
+    return [each.record.metadata.name for each in found.leaving]
+
+
+@pytest.mark.parametrize("reason", [Reason.DRIFTED, Reason.RECLAIMED])
+def test_of_two_nodes_that_have_room_for_each_others_pods_only_one_goes(reason):
+    """Both would be drained at once, and the pods of both would wait for a new machine."""
+    two = nodes_with_a_pod("n1", "n2")
+    assert drained(two, reason, reason) == ["n1"]
+    assert drained(two, reason, Reason.IDLE) == ["n2"], "a node that goes is no room"
+
+
+def test_the_pods_of_two_nodes_are_not_moved_to_the_same_room():
+    assert drained(nodes_with_a_pod("n1", "n2", free={"n3": 1}), Reason.DRIFTED, Reason.EXPIRED) == ["n1"]
+
+
+def test_a_node_whose_replacement_is_ready_goes_beside_one_whose_pods_move_to_other_room():
+    three = nodes_with_a_pod("n1", "n2", free={"n3": 1})
+    old = three.records[1]
+    new = record("n4", delivers=Delivery.NODE, pool="pool")
+    new = replace(new, spec=replace(new.spec, replaces=(ReplacedInstance(name="n2", uid=old.uid),)))
+    records = (three.records[0], _announced(old), *three.records[2:], new)
+    assert drained(
+        replace(three, records=records, nodes={**three.nodes, "n4": node("n4")}), Reason.DRIFTED, Reason.DRIFTED
+    ) == ["n1", "n2"]

@@ -147,3 +147,13 @@ def test_one_pool_has_its_turn_after_the_other_and_what_cannot_be_had_is_said():
     assert none.decisions == ()
     assert told(none)[:2] == ("False", Reason.NO_CAPACITY)
     assert "Not launched: 2, because " in told(none)[2]
+
+
+def test_machines_of_pools_that_are_alike_in_two_clusters_have_names_of_their_own():
+    """One account or tailnet may serve both: a name there belongs to one machine."""
+
+    def names(uid):
+        return {each.name for each in sized_by(pools=(sized(uid=uid),)).decisions}
+
+    assert names("one") == names("one")
+    assert names("one").isdisjoint(names("two"))

@@ -1,11 +1,15 @@
 """Whether a GPUInstance is still wanted is asked by its purpose, never "is some pod pending"."""
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import Purpose, ReplacedInstance
+from forebay.api.gpu_instance import PoolRef, Purpose, ReplacedInstance
+from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec
 from forebay.api.instance_order import ContainerRecord
-from forebay.api.parts import Condition, Truth
+from forebay.api.meta import ObjectMeta
+from forebay.api.parts import Condition, NodeClassRef, Truth
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Phase
 from forebay.reconcile.snapshot import Snapshot
@@ -91,3 +95,17 @@ def test_a_replacement_is_wanted_while_the_node_that_it_replaces_has_yet_to_go()
 
     assert wanted(new, old), "no pod waits: its pods still run on the other node"
     assert not wanted(new, replace(old, status=replace(old.status, conditions=())))
+
+
+def test_of_more_static_nodes_than_the_pool_needs_the_oldest_are_wanted():
+    spec = rented_spec(purpose=Purpose.STATIC, pods=(), pool_ref=PoolRef(namespace="team", name="pool"))
+    pool = GPUNodePool(
+        metadata=ObjectMeta(name="pool", namespace="team"),
+        spec=GPUNodePoolSpec(node_class_ref=NodeClassRef(name="gpu"), min_nodes=1),
+    )
+    # By name, and so by UID, the younger comes first.
+    young, old = record(S.LAUNCHED, name="a", spec=spec), record(S.LAUNCHED, name="b", spec=spec)
+    old = replace(old, metadata=replace(old.metadata, creation_timestamp=NOW - timedelta(minutes=1)))
+
+    assert wanted(old, young, pools=(pool,))
+    assert not wanted(young, old, pools=(pool,))

@@ -1,5 +1,6 @@
 """Usage, history and forecast of a budget."""
 
+import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudgetStatus
@@ -9,7 +10,7 @@ from forebay.budgets.assessment import Assessor
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reporting.budget_views import FORECAST_SLICES, HISTORY_SLICES, budget_view, closest_to_quota
 from tests.unit.budgets.factories import at, budget
-from tests.unit.reporting.budget_objects import reported_exceeded, second, used
+from tests.unit.reporting.budget_objects import paid, reported_exceeded, second, used
 
 
 def test_the_history_shows_when_in_the_window_gpus_were_used():
@@ -39,10 +40,37 @@ def test_at_the_start_of_a_burst_neither_the_plot_nor_the_moment_is_a_false_alar
     assert max(map(float, long.forecast)) > float(long.quota)
 
 
+def test_a_budget_of_dollars_is_plotted_in_dollars_with_its_quota_and_forecast():
+    plotted = paid().plotted
+
+    assert (plotted.unit, plotted.quota) == ("dollars", 100.0)
+    assert sum(plotted.amounts) == pytest.approx(30)
+    assert [number for number, each in enumerate(plotted.amounts) if each] == [*range(36, 48)]
+    assert plotted.ahead[:2] == pytest.approx([32.5, 35.0])
+
+
+def test_a_budget_with_two_quotas_is_plotted_in_gpu_hours():
+    plotted = paid(hours="10", gpus=1).plotted
+
+    assert (plotted.unit, plotted.quota) == ("GPU-h", 10.0)
+    assert sum(plotted.amounts) == pytest.approx(6)
+
+
+def test_a_budget_that_is_used_up_has_room_again_when_enough_has_left_the_window():
+    full, one_more = used((-20, -10)), used((-20, -9))
+
+    assert full.exceeded
+    assert one_more.exceeded
+    assert (full.room_at - at(4 * 3600)).total_seconds() == pytest.approx(0, abs=1), "the first second leaves in 4 h"
+    assert (one_more.room_at - at(5 * 3600)).total_seconds() == pytest.approx(0, abs=1)
+    assert used((-20, -11)).room_at is None
+
+
 def test_without_a_ledger_the_view_is_by_the_status():
     view = reported_exceeded()
 
     assert view.exceeded
+    assert view.room_at is None, "unknown"
     assert view.history == []
 
 

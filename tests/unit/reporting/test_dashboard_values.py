@@ -12,6 +12,7 @@ from forebay.api.names import VIRTUAL_NODE
 from forebay.api.node_provisioner import NodeProvisionerStatus
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.bill_keys import BillKey
+from forebay.lifecycle.steps import Adopt
 from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
 from forebay.model.sources import SourceKey
@@ -22,6 +23,7 @@ from forebay.reporting.life_lines import axis_start, life_line
 from forebay.reporting.listed import list_page, machine_page, waiting_page, waiting_reasons
 from forebay.reporting.machines import machine_view
 from forebay.reporting.money import SPANS, money_view
+from forebay.reporting.observation import find_pod
 from forebay.reporting.overview import overview, problems
 from tests.unit.reporting.objects import NOW, S, before, node, pod, pool, record
 from tests.unit.reporting.test_provisioner_views import FINE
@@ -74,6 +76,28 @@ def test_a_decision_that_only_repeats_the_last_one_is_logged_once():
     assert {(each.kind, each.name, each.decision) for each in lines} == {("Pod", "team/waits", "PodEvent")}
 
 
+def test_a_machine_that_is_bought_again_for_the_same_reason_is_logged_again():
+    log = DecisionLog()
+    bought = CreateInstance(name="m1", spec=None, reason=Reason.CAPACITY_NEEDED, sentence="m1 was chosen.")
+    for number in range(3):
+        log.add([bought], NOW + timedelta(seconds=number))
+    log.add(
+        [Adopt(name="m1", spec=None, status=None, reason=Reason.ADOPTED, sentence="m1 runs.")],
+        NOW + timedelta(minutes=1),
+    )
+    log.add([bought], NOW + timedelta(hours=1))
+
+    assert [each.decision for each in log.newest_first()] == ["CreateInstance", "Adopt", "CreateInstance"]
+
+
+def test_several_decisions_of_one_object_that_each_tick_repeats_are_logged_once():
+    log = DecisionLog()
+    for number in range(3):
+        log.add([told("first"), told("second")], NOW + timedelta(seconds=number))
+
+    assert [each.sentence for each in log.newest_first()] == ["second", "first"]
+
+
 def test_the_log_names_owners_and_leaves_out_what_has_no_reason():
     log = DecisionLog(most=2)
     owner = OwnerEvent(
@@ -107,18 +131,23 @@ def test_a_life_line_has_each_state_until_the_next_and_ends_with_the_machine():
 
 def test_the_overview_counts_and_names_what_needs_a_person():
     seen = observed(
-        records=(record(), record("bad", S.TERMINATING, reason="TerminationFailed", message="The provider says no.")),
+        records=(
+            record(),
+            record("bad", S.TERMINATING, reason="TerminationFailed", message="The provider says no."),
+            record("lost", reason="ProviderNotConfigured", message="Forebay cannot terminate it."),
+        ),
         unusable={SourceKey("owned", "x"): "its Secret is missing"},
         unreadable_records={"odd": "a field is missing"},
     )
 
     view = overview(seen.snapshot)
 
-    assert (view.billed, view.states, view.waiting) == (2, {"Ready": 1, "Terminating": 1}, 1)
+    assert (view.billed, view.states, view.waiting) == (3, {"Ready": 2, "Terminating": 1}, 1)
     assert (view.gpus, view.gpus_requested) == (4, 3)
-    assert view.hourly == "3.6"
+    assert view.hourly == "5.4"
     assert [(each.about, each.sentence.split(":")[0]) for each in view.problems] == [
         ("GPUInstance bad", "The provider says no."),
+        ("GPUInstance lost", "Forebay cannot terminate it."),
         ("GPUInstance odd", "cannot be read, so nothing is decided about it"),
         ("x of GPUNodeClass owned", "its Secret is missing"),
         ("Pod team/waits", "None of 3 offers fits the pod."),
@@ -160,6 +189,19 @@ def test_waiting_pods_are_counted_by_reason_and_shown_with_it():
     found = waiting_page(seen, "held")
     assert (found.matching, found.total) == (2, 3)
     assert found.rows[0].reason == "HeldByBudget: no headroom"
+
+
+def test_a_pod_that_is_bound_to_the_virtual_node_and_gets_no_container_waits_too():
+    bound = pod("bound", 2, node=VIRTUAL_NODE)
+    told = replace(bound, capacity="CoolingDown: All offers cool down.")
+
+    assert waiting_page(observed(pending=(), stranded=(bound,))).total == 0, "its container is ordered in a moment"
+    seen = observed(pending=(), stranded=(told,))
+    assert [each.reason for each in waiting_page(seen).rows] == ["CoolingDown: All offers cool down."]
+    assert waiting_reasons(seen.snapshot) == [("CoolingDown", 1, 2)]
+    figures = overview(seen.snapshot)
+    assert (figures.waiting, figures.waiting_gpus) == (1, 2)
+    assert find_pod(seen.snapshot, *told.key) is told
 
 
 @pytest.mark.parametrize("query", ["M7", "team/lab", "owned", "webhook", "l40s", "ready"])

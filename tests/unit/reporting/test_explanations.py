@@ -9,9 +9,10 @@ from forebay.api.meta import ObjectMeta
 from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, VIRTUAL_NODE
 from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerStatus
 from forebay.api.parts import Condition, Truth
+from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner, Phase
-from forebay.reporting.cluster_view import JobView, operator_running, pods_by_node
+from forebay.reporting.cluster_view import INSTANCES, NODES, JobView, operator_running, pods_by_node
 from forebay.reporting.explanations import (
     explain_instance,
     explain_job,
@@ -79,6 +80,15 @@ def test_a_bound_pod_shows_whether_forebay_powered_on_its_node():
 
     assert by_forebay.answer.endswith("Forebay powered on m1 as GPUInstance m1, at $1.80/h.")
     assert by_the_user.answer.endswith("Forebay did not launch mine.")
+
+
+def test_a_user_who_may_not_list_nodes_is_told_what_is_known_without_them():
+    without_nodes = replace(cluster_view(record(), nodes={}), hidden=(NODES,))
+    neither = replace(without_nodes, records=(), hidden=(INSTANCES, NODES))
+
+    assert explain_pod(running(), without_nodes, []).answer.endswith("as GPUInstance m1, at $1.80/h.")
+    assert "launch" not in explain_pod(running(), neither, []).answer
+    assert explain_pod(pod(nominated_node="mine"), without_nodes, []).reason == "Preempting"
 
 
 def test_a_job_shows_its_unfinished_pods_and_the_next_step_of_a_waiting_one():
@@ -183,6 +193,15 @@ def remote(state=S.RUNNING, name="c1"):
     return replace(made, spec=replace(made.spec, provider="runpod", delivers=Delivery.CONTAINER, node=None))
 
 
+def test_a_pod_on_the_virtual_node_that_gets_no_container_is_explained_by_its_condition():
+    waits = pod(node=VIRTUAL_NODE, phase=Phase.PENDING, capacity="CoolingDown: All offers cool down.")
+    explained = explain_pod(waits, cluster_view(remote(S.GONE)), [])
+
+    assert explained.reason == Reason.COOLING_DOWN
+    assert explained.answer.startswith("Waiting for a remote container.")
+    assert explained.next == "CoolingDown: All offers cool down."
+
+
 def test_a_pod_on_the_virtual_node_runs_in_a_container_that_is_named():
     bound = pod(node=VIRTUAL_NODE, phase=Phase.RUNNING)
 
@@ -192,10 +211,29 @@ def test_a_pod_on_the_virtual_node_runs_in_a_container_that_is_named():
     assert answer(remote(S.GONE, "c0"), remote()).endswith(
         "The pod runs remotely, in container abc123 at runpod: GPUInstance c1, at $0.39/h."
     )
+    assert answer(remote(S.TERMINATING)).endswith(
+        "Its container abc123 at runpod has not run and is terminated: GPUInstance c1, at $0.39/h."
+    )
     assert answer(remote(S.GONE)).endswith("The node stands for remote containers, and none runs the pod now.")
     explained = explain_node(node(VIRTUAL_NODE), cluster_view(remote(), remote(S.GONE, "c0")), [])
     assert explained.answer.startswith("The node stands for remote containers, of which 1 run now.")
     assert "did not launch" not in explained.next
+
+
+def test_a_pod_on_the_virtual_node_without_a_container_waits_and_says_for_what():
+    bound = pod(node=VIRTUAL_NODE, phase=Phase.PENDING, labels={"runpod.io/managed": "true"})
+    told = event("A40 is cooling down.", "CoolingDown")
+
+    launching = explain_pod(bound, cluster_view(remote(S.GONE, "c0"), remote(S.LAUNCHED)), [])
+    assert (launching.reason, launching.waits_for_capacity) == ("CapacityLaunching", False)
+    assert "does not run yet: GPUInstance c1 is Launched, at $0.39/h." in launching.answer
+    assert launching.next == "c1 must run its container; there is no deadline."
+    for records in ([], [remote(S.GONE, "c0")]):
+        waiting = explain_pod(bound, cluster_view(*records), [told])
+        assert waiting.answer.startswith("Waiting for a remote container. ")
+        assert waiting.next.startswith("CoolingDown (30s ago): A40 is cooling down.")
+    nobody = replace(bound, labels={})
+    assert explain_pod(nobody, cluster_view(), []).answer.startswith("Not waiting for capacity.")
 
 
 def test_a_job_counts_failed_pods_leaves_out_ended_ones_and_shows_the_oldest_first():

@@ -6,9 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import Transition
-from forebay.api.parts import Truth
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
+from forebay.api.gpu_node_pool import Disruption
+from forebay.api.meta import ObjectMeta
+from forebay.api.parts import Condition, Truth
 from forebay.model.quantities import Resources
-from forebay.model.workloads import PodShape
+from forebay.model.sources import Delivery
+from forebay.model.workloads import Owner, PodShape
+from forebay.reconcile.orders import current_templates
 from forebay.reporting.budget_waits import BudgetWait
 from forebay.reporting.explanations import explain_instance, explain_pod
 from forebay.reporting.next_steps import scheduler_name
@@ -81,7 +86,7 @@ def test_the_default_scheduler_is_called_kube_scheduler():
     ("state", "sentence"),
     [
         (S.REQUESTED, "Forebay calls webhook to power on m1 now."),
-        (S.JOINED, "m1 becomes a Ready node with its GPUs; there is no deadline."),
+        (S.JOINED, "m1 must be a Ready node with its GPUs; there is no deadline."),
         (S.DRAINING, "Pods on m1 are evicted as their disruption budgets allow; then Forebay powers off m1."),
         (S.TERMINATING, "Forebay repeats the power-off of m1 until webhook confirms it; billed until then."),
         (S.GONE, "Nothing. m1 is gone, as webhook has confirmed. The record is kept for an hour."),
@@ -89,6 +94,18 @@ def test_the_default_scheduler_is_called_kube_scheduler():
 )
 def test_every_state_of_an_instance_has_its_next_step(state, sentence):
     assert next_of_instance(record(state=state)) == sentence
+
+
+@pytest.mark.parametrize("state", [S.READY, S.DRAINING, S.TERMINATING, S.RUNNING, S.LAUNCHED])
+def test_of_an_instance_whose_provider_is_not_configured_nothing_is_promised(state):
+    found = record(state=state, reason="ProviderNotConfigured", idle_since=before(minutes=1))
+
+    assert next_of_instance(found).startswith("Nothing, until webhook is configured for m1 again")
+
+
+def test_a_machine_that_is_gone_needs_its_provider_no_more():
+    gone = record(state=S.GONE, reason="ProviderNotConfigured")
+    assert next_of_instance(gone).startswith("Nothing. m1 is gone")
 
 
 def test_an_instance_that_failed_shows_until_when_it_cools_down_and_how_to_end_that():
@@ -99,10 +116,24 @@ def test_an_instance_that_failed_shows_until_when_it_cools_down_and_how_to_end_t
     failed = record(state=S.GONE, transitions=steps, failures=1)
 
     assert next_of_instance(failed) == (
-        "Forebay does not power it on again before 12:03:00 UTC (in 3m): m1 failed 2m ago (JoinTimeout); next attempt "
-        "in 3m. m1 is gone, as webhook has confirmed. The record is kept for an hour. To end the cooldown now, delete "
+        "Forebay does not power it on again before 12:03:00 UTC (in 3m): m1 failed at 11:58:00 UTC (JoinTimeout). "
+        "m1 is gone, as webhook has confirmed. The record is kept for an hour. To end the cooldown now, delete "
         "the record: kubectl delete gpuinstance m1"
     )
+
+
+def test_of_a_machine_that_was_never_started_no_confirmation_is_claimed():
+    """Its provider may not have answered a single request."""
+    steps = (
+        Transition(state=S.REQUESTED, at=before(minutes=2), reason="CapacityNeeded", message="Cheapest."),
+        Transition(state=S.LAUNCHING, at=before(minutes=2), reason="LaunchStarted", message="Powering on m1."),
+        Transition(state=S.GONE, at=before(minutes=1), reason="ProviderUnavailable", message="Connection refused."),
+    )
+
+    said = next_of_instance(record(state=S.GONE, transitions=steps, billed_from=None))
+
+    assert "m1 was not started. The record is kept for an hour." in said
+    assert "confirmed" not in said
 
 
 def test_an_idle_instance_shows_when_it_is_powered_off():
@@ -200,6 +231,60 @@ def test_a_ready_machine_without_gpu_pods_shows_who_is_evicted_first_and_why_it_
     (condition,) = idle.status.conditions
     needed = record(conditions=(replace(condition, status=Truth.FALSE, message="Kept for team/next."),))
     assert next_of_instance(needed) == "Kept for team/next."
+
+
+def rented(**fields):
+    found = record()
+    spec = replace(found.spec, delivers=Delivery.NODE, **fields)
+    return replace(found, metadata=replace(found.metadata, creation_timestamp=before(hours=26)), spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("expire_after", "next_step"), [("24h", "replaces it"), ("48h", "m1 stays"), ("Never", "m1 s")]
+)
+def test_an_expired_machine_that_has_pods_waits_for_the_disruption_budgets_of_its_pool(expire_after, next_step):
+    aging = pool()
+    aging = replace(aging, spec=replace(aging.spec, disruption=Disruption(expire_after=expire_after)))
+    found = next_of_instance(rented(), pods=[running()], pools=(aging,))
+
+    assert next_step in found
+    if expire_after == "24h":
+        assert found == (
+            "Node m1 is 26h old, past its pool's expireAfter of 24h. Forebay replaces it as soon as the disruption "
+            "budgets of pool lab allow. Until then it runs 1 pod: team/train."
+        )
+    must_stay = running(annotations={"forebay.dev/do-not-disrupt": "true"})
+    assert next_of_instance(rented(), pods=[must_stay], pools=(aging,)).startswith("m1 stays while pods run on it")
+
+
+def test_a_machine_of_an_earlier_template_waits_for_them_too_unless_classes_may_not_be_listed():
+    fields = {"pods": [running(owner=Owner("ReplicaSet", "web", "u"))], "pools": (pool(),)}
+    node_class = GPUNodeClass(metadata=ObjectMeta(name="owned"), spec=GPUNodeClassSpec(providers=()))
+    earlier = rented(template_hash="before")
+
+    found = next_of_instance(earlier, classes=(node_class,), **fields)
+    assert "earlier template of pool team/lab" in found
+    assert "as soon as the disruption budgets of pool lab allow" in found
+    current = current_templates((pool(),), (node_class,))["team", "lab"]
+    assert "m1 stays" in next_of_instance(rented(template_hash=current), classes=(node_class,), **fields)
+    assert "m1 stays" in next_of_instance(earlier, **fields)
+    bare = {**fields, "pods": [running()]}
+    assert "m1 stays" in next_of_instance(earlier, classes=(node_class,), **bare), "it would be lost"
+
+
+@pytest.mark.parametrize(
+    ("truth", "reason", "told"),
+    [
+        (Truth.TRUE, "ReplacementNeeded", True),
+        (Truth.FALSE, "ReplacementUnavailable", True),
+        (Truth.FALSE, "NotNeeded", False),
+    ],
+)
+def test_what_was_told_of_its_replacement_comes_first(truth, reason, told):
+    said = Condition(type="Replacement", status=truth, reason=reason, message="It is told.", last_transition_time=NOW)
+    found = next_of_instance(record(conditions=(said,)), pods=[running()])
+    assert found == ("It is told. Until then it runs 1 pod: team/train." if told else found)
+    assert told is not found.startswith("m1 stays")
 
 
 def test_a_machine_due_this_very_second_goes_as_soon_as_budgets_allow():

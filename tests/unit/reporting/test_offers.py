@@ -8,7 +8,9 @@ import pytest
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.planning.offer_table import Row
-from forebay.reporting.offers import OfferFilter, document, live_rows, matching
+from forebay.reconcile.snapshot import Snapshot
+from forebay.reporting.offers import OfferFilter, capacity, document, live_rows, matching
+from tests.unit.reporting.objects import NOW, S, node, record
 
 _CAPABILITIES = Capabilities(deliveries=(Delivery.NODE,))
 
@@ -23,18 +25,32 @@ def offer(provider, **fields):
     return Offer(provider=provider, allocatable=Resources({"nvidia.com/gpu": 1}), **{**known, **fields})
 
 
+def live(*sources, **fields):
+    return live_rows(Snapshot(now=NOW, sources=dict(sources), **fields))
+
+
+def test_a_machine_of_ones_own_that_is_on_cannot_be_had_again():
+    names = ("busy", "by-hand", "off", "was-on")
+    owned = [offer("webhook", instance_type=name, node_name=name, stock=1) for name in names]
+    records = (record("busy"), record("was-on", S.GONE))
+    nodes = {"by-hand": node("by-hand")}
+
+    rows, _ = live(source("x", "webhook", *owned), records=records, nodes=nodes)
+
+    told = {each.offer.instance_type: (capacity(each.offer), each.offer.stock) for each in rows}
+    assert told == {"busy": ("own, on", 0), "by-hand": ("own, on", 0), "off": ("own", 1), "was-on": ("own", 1)}
+
+
 def test_prices_that_are_not_live_have_their_date_and_a_note_for_each_provider():
     dated = offer("old", price_as_of=date(2024, 9, 25))
-    rows, notes = live_rows(
-        dict([source("x", "old", dated), source("y", "old", dated), source("x", "new", offer("new"))])
-    )
+    rows, notes = live(source("x", "old", dated), source("y", "old", dated), source("x", "new", offer("new")))
 
     assert [(row.offer.provider, row.as_of) for row in rows] == [("new", ""), ("old", "2024-09-25")]
     assert notes == ["Prices of old are list prices of 2024-09-25: its API has none."]
 
 
 def test_offers_that_are_not_known_are_said_to_be_so():
-    assert live_rows(dict([source("x", "new", offers=None, error="No answer.")])) == (
+    assert live(source("x", "new", offers=None, error="No answer.")) == (
         [],
         ["Offers of new in GPUNodeClass x are unknown: No answer."],
     )
@@ -43,7 +59,7 @@ def test_offers_that_are_not_known_are_said_to_be_so():
 def test_notes_are_in_the_order_of_providers():
     some = [offer(name, price_as_of=date(2024, 9, day)) for day, name in enumerate("fbdace", start=1)]
 
-    _, notes = live_rows(dict([source("x", "all", *some)]))
+    _, notes = live(source("x", "all", *some))
 
     assert [note.split()[2] for note in notes] == list("abcdef")
 

@@ -31,6 +31,12 @@ def test_cost_is_the_present_rate_and_the_sum_over_all_instances():
     assert [machine.name for machine in found["machines"]] == ["m1", "new", "old"]
 
 
+def test_an_instance_that_was_just_ordered_has_no_status_yet_and_costs_nothing():
+    created = record("new", S.REQUESTED)
+    spend = fields(records=[record(billed_from=before(minutes=10)), replace(created, status=None)])["spend"]
+    assert spend_text(spend, None) == "$1.80/h now; $0.30 since 2026-05-04 11:50 UTC for 2 GPUInstances"
+
+
 def test_a_cluster_without_instances_costs_nothing():
     assert spend_text(fields()["spend"], []) == "$0.00: there are no GPUInstances"
 
@@ -79,10 +85,17 @@ def test_a_pod_does_not_wait_for_an_instance_that_is_leaving(state):
     assert found["waiting"][0].reason.startswith("Unschedulable: ")
 
 
-def test_gpus_are_counted_as_allocatable_and_as_requested_by_bound_pods():
+def test_gpus_are_counted_as_allocatable_on_ready_nodes_and_as_requested_by_bound_pods():
     found = fields(nodes=[node(), node("m2", ready=False)], pods=[running(gpus=2), pod()])
 
-    assert (found["nodes"], found["nodes_ready"], found["gpus"], found["gpus_requested"]) == (2, 1, 8, 2)
+    assert (found["nodes"], found["nodes_ready"], found["gpus"], found["gpus_requested"]) == (2, 1, 4, 2)
+
+
+def test_figures_of_nodes_are_unknown_to_a_user_who_may_not_list_nodes():
+    found = fields(nodes=None, pods=[running(gpus=2)], waiting=[pod("a", nominated_node="m1")])
+
+    assert (found["nodes"], found["nodes_ready"], found["gpus"], found["gpus_requested"]) == (None, None, None, 2)
+    assert found["waiting"][0].reason.startswith("Preempting: ")
 
 
 def test_gpus_of_remote_containers_are_counted_apart_and_the_virtual_node_is_no_node():

@@ -182,6 +182,14 @@ def test_always_on_is_the_busiest_second_for_the_whole_time():
     assert always.cost == UsdPerHour("4") * _span(10_800)
 
 
+def test_pods_that_no_machine_fits_do_not_make_a_second_the_busiest():
+    trace = pods((0, 3600, 1), (7200, 3600, 5))
+    always = always_on(trace, market(SMALL, LARGE))
+    assert (always.machines, always.gpus, always.unserved) == (1, 1, 1)
+    assert always.gpu_seconds_used == 3600
+    assert always.cost >= hindsight_bound(trace, market(SMALL, LARGE))
+
+
 def test_the_bound_is_what_the_pods_own_gpus_cost_where_they_are_cheapest():
     assert hindsight_bound(pods((0, 3600, 1)), market(SMALL, LARGE)) == Usd("0.75")
 

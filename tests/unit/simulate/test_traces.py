@@ -32,6 +32,11 @@ def test_times_may_be_times_and_amounts_are_quantities():
     assert [dict(each.pod.shape.requests.items())["memory"] for each in trace.pods] == [2 * 2**30, 10**9]
 
 
+def test_a_share_of_a_gpu_counts_as_a_whole_one():
+    trace = read("submitted,duration,gpus\n0,60,0.5\n1,60,2.25\n")
+    assert [int(each.pod.shape.gpus()) for each in trace.pods] == [1, 3]
+
+
 def test_openb_pods_run_from_when_they_were_scheduled_and_those_that_never_were_are_skipped():
     trace = read(
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
@@ -60,6 +65,8 @@ def test_a_philly_job_of_more_gpus_than_a_machine_has_is_several_pods():
         ("submitted,duration,gpus\nsoon,1,1\n", 'line 2: submitted is "soon"'),
         ("submitted,duration,gpus\n0,1/0,1\n", "line 2: duration"),
         ("submitted,duration,gpus\n0,1e99,1\n", "out of range"),
+        ("submitted,duration,gpus\n0,-5,1\n", "line 2: duration is -5, which is negative"),
+        ("submitted,duration,gpus\n0,5,-1\n", "line 2: gpus is -1, which is negative"),
         ("submitted,duration,gpus\n2026-13-45T00:00:00Z,1,1\n", "is no time"),
         ("submitted,duration,gpus,cpu\n0,1,1,much\n", "line 2: cpu"),
         ('submitted,duration,gpus\n0,"1\n', "is not CSV"),

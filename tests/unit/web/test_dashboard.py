@@ -17,7 +17,7 @@ from forebay.web.markup import render
 from forebay.web.money_pages import budget_cards
 from forebay.web.views import PAGES
 from tests.unit.budgets.factories import at
-from tests.unit.reporting.budget_objects import used
+from tests.unit.reporting.budget_objects import paid, used
 from tests.unit.reporting.objects import node, pod, record
 from tests.unit.reporting.test_provisioner_views import FINE
 from tests.unit.web.observations import HOSTILE, observed
@@ -63,6 +63,14 @@ async def test_every_page_of_the_navigation_is_there(path):
 
     assert response.status == 200
     assert "<h1>" in page
+
+
+async def test_without_a_provider_the_page_of_offers_says_what_to_create():
+    page = "".join((await read("/offers", observed(sources={}))).text)
+
+    assert "There are no offers yet." in page
+    assert "No GPUNodeClass names a provider: create one (docs/providers/README.md)" in page
+    assert "No offer matches." in "".join((await read("/offers?q=nothing")).text)
 
 
 def test_every_page_is_in_these_tests():
@@ -249,6 +257,17 @@ async def test_on_loopback_only_a_loopback_name_is_answered(host, status):
     response = await handler(Request(method="GET", url="http://127.0.0.1/", headers=Headers({"Host": host})))
 
     assert response.status == status
+
+
+def test_a_budget_of_dollars_is_plotted_with_its_quota():
+    shown = render(budget_cards([paid()], at(0)), str)
+    for part in ("dollars used", "quota: $100.00", "$30.00 used of $100.00", 'class="quota"'):
+        assert part in shown
+
+
+def test_a_small_quota_is_not_shown_as_none():
+    shown = render(budget_cards([msgspec.structs.replace(used(), quota="0.004000")], at(0)), str)
+    assert "0 of 0.004<" in shown
 
 
 def test_a_budget_of_cores_is_shown_in_core_hours():

@@ -113,7 +113,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 
 {{- define "forebay.affinity" -}}
 {{- $own := dict -}}
-{{- if not .Values.affinity.nodeAffinity -}}
+{{- $given := .Values.affinity | default dict -}}
+{{- if not $given.nodeAffinity -}}
 {{- $term := dict "matchExpressions" (include "forebay.notOnManagedNodes" . | fromYamlArray) -}}
 {{- /* By the node's name, not by a label. A matchFields expression takes exactly one value. */ -}}
 {{- range .Values.nodeGroups -}}
@@ -123,7 +124,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- $required := dict "nodeSelectorTerms" (list $term) -}}
 {{- $own = dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" $required) -}}
 {{- end -}}
-{{- merge (deepCopy .Values.affinity) $own | toYaml -}}
+{{- merge (deepCopy $given) $own | toYaml -}}
 {{- end }}
 
 {{- /* Annotations of objects that exist only during uninstallation. A failed Job stays, so that its log can be read. */ -}}

@@ -12,66 +12,18 @@ counted. Intervals of deleted pods that ended more than a day ago are compacted 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from forebay.budgets.ledger.chunk_log import ChunkLog, DamagedChunk
 from forebay.budgets.ledger.chunks import Chunk
-from forebay.budgets.ledger.profile import Profile, UsageProfile
-from forebay.budgets.usage import MICROSECONDS, Interval
+from forebay.budgets.ledger.profile import Profile
+from forebay.budgets.ledger.recorded_usage import LedgerSummary, RecordedUsage
+from forebay.budgets.usage import Interval
 
 #: Seconds for which intervals are kept to the second; older ones are compacted to the minute.
 EXACT_PERIOD: Final = 24 * 3600
 _MINUTE: Final = 60
 _HOUR: Final = 3600
-
-
-class LedgerSummary(NamedTuple):
-    """Changes of use over time, and the pods that run now; it does not say which pods ran before."""
-
-    #: By second: changes of the rate in sixtieths, and the number of pods that ended.
-    changes: Mapping[int, int]
-    ends: Mapping[int, int]
-    running: tuple[str, ...]
-
-
-class RecordedUsage:
-    """What a ledger says of usage, to be read."""
-
-    def __init__(
-        self, profile: UsageProfile, intervals: Mapping[str, Sequence[Interval]], running: Collection[str]
-    ) -> None:
-        self.profile = profile
-        self._recorded = intervals
-        self._running = running
-
-    @property
-    def summary(self) -> LedgerSummary:
-        return LedgerSummary(self.profile.changes, self.profile.ends, tuple(sorted(self._running)))
-
-    def intervals(self, uid: str) -> tuple[Interval, ...]:
-        """Recorded intervals of a pod, ordered by time; empty after compaction."""
-        return tuple(self._recorded.get(uid, ()))
-
-    @property
-    def running(self) -> Collection[str]:
-        """UIDs of pods that count now."""
-        return self._running
-
-    def consumed(self, now: int, window: int) -> int:
-        """Usage (rate x microseconds) in the window that ends now; both arguments in microseconds."""
-        return self.profile.between(now - window, now)
-
-    def consumed_by(self, uid: str, now: int, window: int) -> int:
-        """Recorded usage of one pod in the window."""
-        total = 0
-        for start, end, rate in self._recorded.get(uid, ()):
-            until = now if end is None else min(end * MICROSECONDS, now)
-            total += rate * max(until - max(start * MICROSECONDS, now - window), 0)
-        return total
-
-    def tracked(self, now: int, window: int) -> int:
-        """Number of pods that have used anything in the window or run now."""
-        return len(self._running) + self.profile.ends_after(now - window)
 
 
 class Ledger(RecordedUsage):
@@ -112,15 +64,41 @@ class Ledger(RecordedUsage):
         ledger._open.update(summary.running)
         return ledger
 
+    def recount(self, since: int) -> None:
+        """Count again what is stored and has left a shorter window, if the profile lacks some after `since`: the
+        window was made longer, and holds at once what it would hold after a restart.
+        """
+        if self.profile.floor <= since:
+            return
+        version, self.profile = self.profile.version, Profile()
+        self.profile.version = version + 1
+        for chunk in self.chunk_log.chunks.values():
+            self._count_sums(chunk)
+        for intervals in self._intervals.values():
+            self._count_intervals(intervals)
+            if intervals[-1].end is not None:
+                self._count_end(intervals)
+        for provisional in self._provisional.values():
+            self._count_intervals(provisional)
+
+    def _count_sums(self, chunk: Chunk) -> None:
+        self.profile.change_at_marks(chunk.minutes)
+        for mark, pods in chunk.ends.items():
+            self.profile.ended(mark, pods)
+
+    def _count_intervals(self, intervals: Iterable[Interval], sign: int = 1) -> None:
+        for start, end, rate in intervals:
+            self.profile.change(start, sign * rate)
+            if end is not None:
+                self.profile.change(end, -sign * rate)
+
     def frozen(self, pods: Iterable[str] = ()) -> RecordedUsage:
         """The usage so far, which later changes leave alone; with the intervals of these pods (UIDs)."""
         intervals = {uid: tuple(self._intervals[uid]) for uid in pods if uid in self._intervals}
         return RecordedUsage(self.profile.frozen(), intervals, frozenset(self._open))
 
     def _restore(self, chunk: Chunk) -> None:
-        self.profile.change_at_marks(chunk.minutes)
-        for mark, pods in chunk.ends.items():
-            self.profile.ended(mark, pods)
+        self._count_sums(chunk)
         for uid, intervals in list(chunk.entries.items()):
             if uid in self._intervals:
                 # The operator died while it moved the entry from one chunk to another: remove one copy.
@@ -129,15 +107,11 @@ class Ledger(RecordedUsage):
                 continue
             self._intervals[uid] = intervals
             self.chunk_log.place(uid, chunk.serial, intervals)
-            for start, end, rate in intervals:
-                self.profile.change(start, rate)
-                if end is not None:
-                    self.profile.change(end, -rate)
-            last = intervals[-1].end
-            if last is None:
+            self._count_intervals(intervals)
+            if intervals[-1].end is None:
                 self._open.add(uid)
             else:
-                self.profile.ended(last)
+                self._count_end(intervals)
 
     def merge(self, other: "Ledger") -> None:
         """Add the entries of another copy of this ledger. Sums are not merged: they come with the stored chunks."""
@@ -148,7 +122,9 @@ class Ledger(RecordedUsage):
 
     def _merge(self, uid: str, intervals: Iterable[Interval]) -> None:
         for start, end, rate in intervals:
-            if end is not None:
+            if end == start:
+                self.note_end(uid, start)
+            elif end is not None:
                 self.record(uid, start, end, rate)
             elif not any(each.end is None or each.end > start for each in self._intervals.get(uid, ())):
                 self.begin(uid, start, rate, start, durable=True)
@@ -170,7 +146,7 @@ class Ledger(RecordedUsage):
             since, durable, intervals = max(since, at), True, self._intervals.get(uid)
         if intervals:
             since = max(since, _last_end(intervals))
-            self.profile.ended(_last_end(intervals), -1)
+            self._count_end(intervals, -1)
         else:
             intervals = self._intervals[uid] = []
         intervals.append(Interval(since, None, rate))
@@ -191,7 +167,7 @@ class Ledger(RecordedUsage):
         if at > start:
             intervals.append(Interval(start, at, rate))
         if intervals:
-            self.profile.ended(_last_end(intervals))
+            self._count_end(intervals)
             self.chunk_log.put(uid, intervals)
         else:
             del self._intervals[uid]
@@ -213,14 +189,14 @@ class Ledger(RecordedUsage):
         if intervals is None:
             intervals = self._intervals[uid] = []
         else:
-            self.profile.ended(_last_end(intervals), -1)
+            self._count_end(intervals, -1)
         for each in added:
             self.profile.change(each.start, rate)
             self.profile.change(each.end or end, -rate)
         intervals.extend(added)
         intervals.sort()
         _merge_adjacent(intervals)
-        self.profile.ended(_last_end(intervals))
+        self._count_end(intervals)
         self.chunk_log.put(uid, intervals)
 
     def take_back(self, uid: str, after: int) -> None:
@@ -228,7 +204,7 @@ class Ledger(RecordedUsage):
         intervals = self._intervals.get(uid)
         if intervals is None or uid in self._open or _last_end(intervals) <= after:
             return
-        self.profile.ended(_last_end(intervals), -1)
+        self._count_end(intervals, -1)
         kept = []
         for start, end, rate in intervals:
             assert end is not None
@@ -239,32 +215,39 @@ class Ledger(RecordedUsage):
                 kept.append(Interval(start, min(end, after), rate))
         intervals[:] = kept
         if kept:
-            self.profile.ended(_last_end(intervals))
+            self._count_end(intervals)
             self.chunk_log.put(uid, intervals)
         else:
             del self._intervals[uid]
             self.chunk_log.remove(uid)
 
     def note_end(self, uid: str, at: int) -> None:
-        """Note that nothing of a recorded pod is missing before `at`, by an empty interval."""
+        """Note that nothing of a pod is missing before `at`, by an empty interval: also of one that has used nothing,
+        lest it be counted after a restart.
+        """
         intervals = self._intervals.get(uid)
-        if intervals is None or uid in self._open or _last_end(intervals) >= at:
+        if uid in self._open or (intervals and _last_end(intervals) >= at):
             return
-        self.profile.ended(_last_end(intervals), -1)
+        if intervals is None:
+            intervals = self._intervals[uid] = []
+        else:
+            self._count_end(intervals, -1)
         intervals.append(Interval(at, at, 0))
-        self.profile.ended(at)
+        self._count_end(intervals)
         self.chunk_log.put(uid, intervals)
+
+    def _count_end(self, intervals: list[Interval], pods: int = 1) -> None:
+        """Count the end of a pod's last interval, or with -1 no longer; a pod that has used nothing is not tracked."""
+        if any(each.rate for each in intervals):
+            self.profile.ended(_last_end(intervals), pods)
 
     def set_provisional(self, uid: str, intervals: Sequence[Interval]) -> None:
         """Replace the provisional intervals of `uid`, which count but are never stored nor part of `intervals`."""
         before, after = self._provisional.get(uid, ()), tuple(intervals)
         if before == after:
             return
-        for sign, provisional in ((-1, before), (1, after)):
-            for start, end, rate in provisional:
-                self.profile.change(start, sign * rate)
-                if end is not None:
-                    self.profile.change(end, -sign * rate)
+        self._count_intervals(before, -1)
+        self._count_intervals(after)
         if after:
             self._provisional[uid] = after
         else:
@@ -351,6 +334,8 @@ class Ledger(RecordedUsage):
                 profile.change_at_marks(shares)
                 for mark, part in shares.items():
                     minutes[mark] = minutes.get(mark, 0) + part
+        if not any(each.rate for each in intervals):
+            return
         profile.ended(last, -1)
         mark = -(-last // _MINUTE) * _MINUTE
         if mark >= profile.floor:

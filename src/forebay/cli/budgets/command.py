@@ -28,7 +28,7 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
     from forebay.budgets.assessment import Assessor
     from forebay.cli.cluster_reader import cluster_reader, object_not_found
     from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
-    from forebay.kube.errors import NotFound
+    from forebay.kube.errors import Forbidden, NotFound
     from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
     from forebay.reporting.budget_views import budget_view
     from forebay.reporting.cluster_view import cluster_now
@@ -42,6 +42,10 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
                 "Forebay is not installed in this cluster; install it: forebay manifests install | "
                 "kubectl apply --server-side -f -"
             ) from None
+        except Forbidden as error:
+            if where is not None:
+                raise
+            raise UserError(f"{error}; budgets of one namespace: forebay budgets -n NAMESPACE") from None
         chosen = [each for each in budgets if name in {None, each.metadata.name}]
         if name is not None and not chosen:
             object_not_found("GPUWorkloadBudget", name, where)
@@ -63,7 +67,7 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
     from forebay.cli.budgets.plot import plot, sparkline
 
     if not found:
-        print("No budgets found.")
+        print("No budgets found. A GPUWorkloadBudget limits GPU-hours or dollars: docs/budgets.md")
         return
     print_table(
         (
@@ -101,6 +105,11 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
             print()
             for line in plot(each):
                 print_line(line)
+        if with_plot and each.room_at is not None:
+            print_paragraph(
+                f"{each.namespace}/{each.name} is used up, and has room again not before "
+                f"{each.room_at:%Y-%m-%d %H:%M:%S} UTC; raise spec.quota for room now."
+            )
         if each.error:
             print_paragraph(f"{each.namespace}/{each.name}: {each.error}")
     if note:

@@ -1,6 +1,7 @@
 """Character plots of a budget's window: usage, forecast and quota."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 from forebay.reporting.budget_views import HISTORY_SLICES, BudgetView
@@ -17,21 +18,18 @@ def sparkline(amounts: Sequence[float]) -> str:
 
 def plot(shown: BudgetView) -> list[str]:
     """Lines of a plot of cumulated usage (bars), forecast (dots) and quota (a line)."""
-    used, levels = 0.0, []
-    for each in shown.history:
-        used += float(each.gpu_hours)
-        levels.append(used)
-    ahead = [float(each) for each in shown.forecast]
-    quota = None if shown.quota is None else float(shown.quota)
+    plotted = shown.plotted
+    levels, ahead, quota = [*accumulate(plotted.amounts)], plotted.ahead, plotted.quota
     top = max([*levels, *ahead, quota or 0.0]) or 1.0
     quota_row = None if quota is None else min(int(quota / top * _ROWS), _ROWS - 1)
+    limit = plotted.text(quota) if plotted.is_money and quota is not None else shown.quota
     lines = []
     for row in reversed(range(_ROWS)):
         cells = [_cell(each / top * _ROWS - row) for each in levels]
         cells += ["·" if int(min(each / top * _ROWS, _ROWS - 0.01)) == row else " " for each in ahead]
         if row == quota_row:
             cells = [cell if cell != " " else "─" for cell in cells]
-        label = f" quota {shown.quota}" if row == quota_row else ""
+        label = f" quota {limit}" if row == quota_row else ""
         lines.append(f"  {''.join(cells)}{label}".rstrip())
     past = f"-{shown.window_hours}h"
     return [*lines, f"  {past}{'now':>{HISTORY_SLICES - len(past)}}"]

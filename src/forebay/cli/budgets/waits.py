@@ -28,6 +28,6 @@ async def read_budget_waits(
         return {}
     try:
         ledgers = await read_ledgers(reader.client, reader.operator_namespace, enforcing, now)
-    except (LedgersNotReadable, Forbidden) as error:
+    except LedgersNotReadable as error:
         return waits_from_status(waiting, enforcing, now, str(error))
     return budget_waits(waiting, ledgers.pods.values(), enforcing, ledgers.accounts, now)

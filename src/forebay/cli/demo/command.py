@@ -3,9 +3,9 @@
 import argparse
 import asyncio
 import shlex
-import signal
 import sys
 import tempfile
+import textwrap
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from forebay.cli.embedded import port, serving_cluster
-from forebay.cli.output import add_output_option, print_document, print_table
+from forebay.cli.end_signals import on_end_signals
+from forebay.cli.output import add_output_option, print_document, print_table, terminal_width
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -76,14 +77,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_output_option(parser)
 
 
-_INTRO: Final = """\
-A simulated lab with five GPU machines, all off, is served on {url};
-Forebay manages it. A team, interns, has a budget of a quarter of a GPU-hour per hour. In another terminal:
-
-  export KUBECONFIG={kubeconfig}
-{commands}
-
-Ctrl-C ends the demo with a summary; nothing is left behind."""
+_INTRO: Final = (
+    "A simulated lab with five GPU machines, all off, is served on {url}; Forebay manages it. A team, interns, has a "
+    "budget of a quarter of a GPU-hour per hour. In another terminal:"
+)
+_END: Final = "Ctrl-C ends the demo with a summary; nothing is left behind."
 _COMMANDS_TO_TRY: Final = (
     ("kubectl get gpuinstances -w", "state of each machine"),
     ("kubectl get jobs,pods", "what runs, what waits"),
@@ -135,8 +133,7 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
     from forebay.net import clock
 
     interrupted = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    on_end_signals(interrupted.set)
     jobs = arguments.jobs or (None if arguments.serve else DEFAULT_JOBS)
     async with AsyncExitStack() as stack:
         cluster = EmbeddedCluster(seed=arguments.seed)
@@ -146,7 +143,7 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
             url = await stack.enter_async_context(
                 serving_cluster(cluster, arguments.port or 0, directory / "kubeconfig")
             )
-            intro = intro_text(url, directory / "kubeconfig", pace, arguments.seed)
+            intro = intro_text(url, directory / "kubeconfig", pace, arguments.seed, terminal_width() or 120)
         else:
             await stack.enter_async_context(cluster)
         demo = await stack.enter_async_context(running_demo(cluster, arguments.seed, Scenario(arguments.scenario)))
@@ -154,7 +151,10 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
             print(intro, flush=True)
         if pace is not None and arguments.output == "text":
             page = await stack.enter_async_context(serving_dashboard(demo, arguments.web_port or 0, pace))
-            print(f"Dashboard: {page}\n", flush=True)
+            print(f"Dashboard: {page}")
+            if pace != 1:
+                print(f"A second here is {pace:g} s of simulated time, from {demo.started:%H:%M:%S} UTC on.")
+            print(flush=True)
         ended = await display_until_end(demo, interrupted, arguments, jobs, pace)
         found = demo_summary(
             demo.recorder, demo.world, demo.markets, seed=arguments.seed, started=demo.started, now=clock.now()
@@ -183,7 +183,8 @@ async def serving_dashboard(demo: "Demo", port_number: int, pace: float) -> Asyn
         raise UserError(f"cannot serve the dashboard on port {port_number}: {error.strerror}") from error
 
 
-def intro_text(url: str, kubeconfig: Path, pace: float | None, seed: int) -> str:
+def intro_text(url: str, kubeconfig: Path, pace: float | None, seed: int, columns: int) -> str:
+    """What to do in another terminal. Where a command and its comment do not fit on a line, the comment comes first."""
     from forebay.model.spans import human
     from forebay.simulate.lab import arrivals
 
@@ -191,9 +192,14 @@ def intro_text(url: str, kubeconfig: Path, pace: float | None, seed: int) -> str
     forebay = shlex.quote(sys.argv[0] if Path(sys.argv[0]).name == "forebay" else "forebay")
     commands = [(command.format(forebay=forebay), what.format(fifth=fifth)) for command, what in _COMMANDS_TO_TRY]
     width = max(len(command) for command, _ in commands)
-    lines = "\n".join(f"  {command:{width}}  # {what}" for command, what in commands)
-    intro = _INTRO.format(url=url, kubeconfig=kubeconfig, commands=lines)
-    return f"{intro}\n" if pace == 1 else f"{intro}\n{_WRONG_AGES}\n"
+    lines = [f"  {command:{width}}  # {what}" for command, what in commands]
+    if max(map(len, lines)) > columns:
+        lines = [line for command, what in commands for line in (f"  # {what}", f"  {command}")]
+    intro, *ending = (
+        textwrap.fill(each, columns, break_on_hyphens=False, break_long_words=False)
+        for each in (_INTRO.format(url=url), _END, *(() if pace == 1 else (_WRONG_AGES,)))
+    )
+    return "\n".join((intro, "", f"  export KUBECONFIG={kubeconfig}", *lines, "", *ending, ""))
 
 
 async def display_until_end(

@@ -15,6 +15,7 @@ from forebay.engine.views import Views
 from forebay.kube.decoders import ADDED
 from forebay.kube.events import CONTROLLER
 from forebay.kube.view import Deleted, ObjectChange
+from forebay.model.counts import counted
 from forebay.model.quantities import GpuHours, Gpus, Usd, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -124,6 +125,8 @@ class CloudUse(msgspec.Struct, frozen=True, kw_only=True):
 
     cloud: str
     rented: int
+    #: Of these, containers.
+    containers: int
     reclaimed: int
     #: Launches that found no capacity.
     refused: int
@@ -238,6 +241,7 @@ def _cloud_use(market: Market, recorder: DemoRecorder, now: datetime) -> CloudUs
     return CloudUse(
         cloud=market.name,
         rented=len(market.instances),
+        containers=sum(each.order.container is not None for each in market.instances.values()),
         reclaimed=sum(each.reclaim_at is not None for each in market.instances.values()),
         refused=sum(call.status == HTTPStatus.CONFLICT for call in launches),
         bill_exact=str(market.bill()),
@@ -275,7 +279,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     span = human(timedelta(seconds=summary.seconds))
     rows = [("Pods", f"{summary.served} of {summary.pods} GPU pods ran, in {span} of simulated time")]
     rows += [
-        ("", f"{each.pod} ({each.gpus} GPUs) did not run. {each.reason}: {each.sentence}") for each in summary.unserved
+        ("", f"{each.pod} ({counted(each.gpus, 'GPU')}) did not run. {each.reason}: {each.sentence}")
+        for each in summary.unserved
     ]
     if summary.wait_median_s is not None and summary.wait_p95_s is not None and summary.wait_longest_s is not None:
         median, p95, longest = (
@@ -285,10 +290,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("Waits", f"median {median}, p95 {p95}, longest {longest}"))
     if summary.held_longest_s is not None:
         longest = human(timedelta(seconds=summary.held_longest_s))
-        pods = "1 more pod" if summary.held == 1 else f"{summary.held} more pods"
-        rows.append(
-            ("Budget", f"{pods} of {BUDGET_TEAM} ran when the team's budget had room again, after up to {longest}")
-        )
+        held = f"{counted(summary.held, 'pod')} of {BUDGET_TEAM}, not among these waits"
+        rows.append(("Budget", f"{held}, ran when the team's budget had room again, after up to {longest}"))
     used_hours, powered = (GpuHours.parse(text) for text in (summary.gpu_hours_used, summary.gpu_hours_powered))
     share = f" ({round(used_hours / powered * 100)} % in use)" if powered.hours else ""
     on = "powered on or rented" if summary.clouds else "powered on"
@@ -296,17 +299,18 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     rows.append(("Power", f"on {summary.powered_on}x, off {summary.powered_off}x"))
     spent, always = (Usd.from_exact(text) for text in (summary.cost_exact, summary.always_on_cost_exact))
     saved = f": {round((1 - spent / always) * 100)} % saved" if always.dollars else ""
-    what = "own machines" if summary.clouds else "machines"
-    rows.append(("Cost", f"{spent}; all {summary.machines} {what} left on would have cost {always}{saved}"))
+    left_on = f"{counted(summary.machines, 'machine')} left on would have cost {always}{saved}"
+    rows.append(("Own machines" if summary.clouds else "Cost", f"{spent}; {left_on}"))
     for each in summary.clouds:
         bill, ours = Usd.from_exact(each.bill_exact), Usd.from_exact(each.on_record_exact)
-        launches = "launch" if each.refused == 1 else "launches"
         same = "as Forebay counted" if bill == ours else f"Forebay counted {ours}"
-        machines = "machine" if each.rented == 1 else "machines"
-        told = (
-            f"{each.rented} {machines} rented ({each.reclaimed} reclaimed), {each.refused} {launches} without capacity"
-        )
+        what = "container" if each.rented and each.rented == each.containers else "machine"
+        refused = counted(each.refused, "launch", "launches")
+        told = f"{counted(each.rented, what)} rented ({each.reclaimed} reclaimed), {refused} without capacity"
         rows.append((f"Cloud {each.cloud}", f"{told}: {bill}, {same}"))
+    if summary.clouds:
+        bills = sum((Usd.from_exact(each.bill_exact) for each in summary.clouds), spent)
+        rows.append(("Cost", f"{bills} in all"))
     return rows
 
 

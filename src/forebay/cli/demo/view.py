@@ -15,7 +15,7 @@ from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudget
 from forebay.cli.demo.recorder import RecordedEvent, always_on, metered, rented
 from forebay.cli.demo.world import Demo
 from forebay.cli.output import print_line
-from forebay.kube.pods import BY_NODE, PENDING_GPU
+from forebay.kube.pod_indexes import BY_NODE, PENDING_GPU
 from forebay.model.quantities import GpuHours, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human

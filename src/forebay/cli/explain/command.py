@@ -3,9 +3,9 @@
 import argparse
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from forebay.cli.output import (
     add_output_option,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from forebay.reporting.explanations import Explanation
     from forebay.reporting.machines import MachineView
 
+_T = TypeVar("_T")
 #: Kinds as kubectl spells them, short and long.
 _KINDS: Final = {
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
@@ -45,6 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME; also pod/NAMESPACE/NAME"
     )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the name, where it is not behind a slash: pod NAME")
     parser.add_argument(
         "-n",
         "--namespace",
@@ -58,11 +60,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_output_option(parser)
 
 
+def asked_for(text: str, name: str | None) -> str:
+    """`pod/x` of `pod x`, as kubectl takes both."""
+    if name is None:
+        return text
+    if "/" in text:
+        raise UserError(f"one object is explained at a time: {text!r} or {name!r}")
+    return f"{text}/{name}"
+
+
 def target(text: str, namespace: str | None = None) -> tuple[str, str | None, str]:
     """Kind, namespace and name of `pod/x`, of `pod/team/x`, or of what `kubectl get -o name` prints: `job.batch/x`."""
     kind, slash, name = text.partition("/")
     known = _KINDS.get(kind.partition(".")[0].lower())
-    if known in _NAMESPACED:
+    if known in _NAMESPACED and name.count("/") == 1 and all(name.split("/")):
         namespace, name = namespace_and_name(name, namespace)
     if not slash or not name or known is None or "/" in name:
         raise UserError(f"{text!r} cannot be explained; give pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME")
@@ -93,6 +104,8 @@ async def explanation_of(
     reader: "ClusterReader", settings: Settings, kind: str, name: str, namespace: str | None
 ) -> "tuple[Explanation, datetime]":
     """`explain` with a given reader."""
+    from msgspec.structs import replace
+
     from forebay.reporting.explanations import (
         explain_instance,
         explain_job,
@@ -106,7 +119,8 @@ async def explanation_of(
         case "pod":
             pod = await reader.pod(in_namespace, name)
             view = await read_cluster_view(reader, settings, [pod])
-            return explain_pod(pod, view, await reader.events("Pod", in_namespace, name, uids={pod.uid})), view.now
+            found = explain_pod(pod, view, await reader.events("Pod", in_namespace, name, uids={pod.uid}))
+            return replace(found, hidden=view.hidden), view.now
         case "job":
             job, uid = await reader.job(in_namespace, name)
             pods = [pod for pod in await reader.pods(in_namespace) if pod.owner is not None and pod.owner.uid == uid]
@@ -115,7 +129,8 @@ async def explanation_of(
             for each in await reader.events("Pod", in_namespace, uids={pod.uid for pod in pods}) or ():
                 pod_events[each.about].append(each)
             job_events = await reader.events("Job", in_namespace, name, uids={uid})
-            return explain_job(job, pods, view, job_events, pod_events), view.now
+            found = explain_job(job, pods, view, job_events, pod_events)
+            return replace(found, hidden=view.hidden), view.now
         case "node":
             node = await reader.node(name)
             view = await read_cluster_view(reader, settings)
@@ -131,20 +146,46 @@ async def explanation_of(
             return explain_instance(record, view, events), view.now
 
 
-async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: "Sequence[Pod]" = ()) -> "ClusterView":
+async def read_cluster_view(
+    reader: "ClusterReader", settings: Settings, about: "Sequence[Pod] | None" = None
+) -> "ClusterView":
     """The view that explanations need; with the budget waits of `about`, pods of one namespace.
 
-    Nodes and GPUInstances are listed in full, pods only those on nodes of GPUInstances.
+    Nodes and GPUInstances are listed in full, pods only those on nodes of GPUInstances. With `about`, what this user
+    may not list is left out, and named in `hidden`.
     """
     from forebay.cli.budgets.waits import read_budget_waits
+    from forebay.kube.errors import Forbidden
     from forebay.net import clock
-    from forebay.reporting.cluster_view import ClusterView, cluster_now, operator_running, pods_by_node
+    from forebay.reporting.cluster_view import (
+        INSTANCES,
+        NODES,
+        ClusterView,
+        cluster_now,
+        operator_running,
+        pods_by_node,
+    )
     from forebay.wiring.run_settings import rules_of
 
-    records = await reader.records()
+    hidden: list[str] = []
+
+    async def shown(what: str, read: Awaitable[_T], nothing: _T) -> _T:
+        """What was read. A team may ask about its own pods with rights in its namespace alone."""
+        try:
+            return await read
+        except Forbidden:
+            if about is None:
+                raise
+            hidden.append(what)
+            return nothing
+
+    records = await shown(INSTANCES, reader.records(), [])
     names = {name for name in (each.node_name for each in records or ()) if name is not None}
-    nodes = await reader.nodes()
-    pods = [pod for name in sorted(names & nodes.keys()) for pod in await reader.pods(node=name)]
+    nodes = await shown(NODES, reader.nodes(), {})
+    on_nodes = sorted(names & nodes.keys())
+    pods = [pod for name in on_nodes for pod in await shown("pods of all namespaces", reader.pods(node=name), [])]
+    pools = await shown("GPUNodePools", reader.pools(), [])
+    classes = await reader.classes()
     leaders = await reader.leaders()
     now = cluster_now(leaders, clock.now())
     waits = {}
@@ -153,12 +194,14 @@ async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: 
     return ClusterView(
         now=now,
         records=records,
-        pools=await reader.pools() or (),
+        pools=pools or (),
+        classes=classes or (),
         nodes=nodes,
         pods_by_node=pods_by_node(pods),
         operator_running=operator_running(leaders, now),
         gpu_resources=rules_of(settings).gpu_resources,
         budget_waits=waits,
+        hidden=tuple(dict.fromkeys(hidden)),
     )
 
 
@@ -192,12 +235,16 @@ def show(explanation: "Explanation", now: datetime) -> None:
     show_events(
         explanation.events and [event for event in explanation.events if event.note not in shown], now, indent=0
     )
+    if explanation.hidden:
+        print()
+        print_paragraph(f"Not considered, because this user may not list them: {', '.join(explanation.hidden)}.")
 
 
 def show_machine(machine: "MachineView") -> None:
+    from forebay.model.counts import counted
     from forebay.model.quantities import Usd
 
-    what = f"{machine.gpus} x {machine.gpu_type}" if machine.gpu_type else f"{machine.gpus} GPUs"
+    what = f"{machine.gpus} x {machine.gpu_type}" if machine.gpu_type else counted(machine.gpus, "GPU")
     print_line(f"GPUInstance {machine.name}: {machine.type} of {machine.provider}, {what}, {price_text(machine)}")
     billed = "$0.00 (not billed)"
     if machine.billed_from is not None:
@@ -254,7 +301,7 @@ def _indented(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    kind, namespace, name = target(arguments.object, arguments.in_namespace)
+    kind, namespace, name = target(asked_for(arguments.object, arguments.name), arguments.in_namespace)
     if arguments.filename is not None:
         explanation, now = explained_in_file(arguments.filename, kind, name, namespace)
     else:

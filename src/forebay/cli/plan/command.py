@@ -79,12 +79,15 @@ def report(given: "PlanInput", supposed: list[str]) -> "Report":
     found = dry_run(given.snapshot)
     plan, moves = plan_report(found), planned_moves(given.snapshot, found.reservations)
     what_if = what_if_report(supposed, plan, plan_report(dry_run(*there))) if there is not None else None
-    notes = [*given.notes, *_notes(given.snapshot), *unmoved_notes(given.snapshot, moves)]
+    notes = [*given.notes, *_notes(given), *unmoved_notes(given.snapshot, moves)]
     return Report(where=given.where, now=given.snapshot.now, plan=plan, what_if=what_if, moves=moves, notes=notes)
 
 
-def _notes(snapshot: "Snapshot") -> list[str]:
+def _notes(given: "PlanInput") -> list[str]:
     """Notes on what the plan does not take into account."""
+    from forebay.reporting.offers import NO_PROVIDERS
+
+    snapshot = given.snapshot
     notes = [f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items()]
     notes += [
         f"Offers of {key.provider} in GPUNodeClass {key.node_class} are unknown: {source.error}"
@@ -105,7 +108,9 @@ def _notes(snapshot: "Snapshot") -> list[str]:
             "GPUWorkloadBudgets are ignored, because their ledgers cannot be read: allow this user to list ConfigMaps "
             "in the operator's namespace."
         )
-    if not snapshot.sources:
+    if given.live and not (snapshot.sources or snapshot.unusable):
+        notes.append(NO_PROVIDERS)
+    elif not snapshot.sources:
         notes.append("There are no offers: give a table with --offers, or a GPUNodeClass with machines of your own.")
     return notes
 

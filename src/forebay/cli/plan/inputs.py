@@ -20,7 +20,7 @@ from forebay.cli.plan.manifest_documents import ManifestError
 from forebay.cli.plan.manifests import snapshot_of
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.support_bundle import SNAPSHOT_FILE
-from forebay.engine.survey import SurveyError, survey, with_offers
+from forebay.engine.survey import survey, with_offers
 from forebay.kube.connection import connected_client
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.kube.types import NAMESPACES
@@ -53,18 +53,21 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     snapshot: Snapshot
     notes: tuple[str, ...] = ()
+    #: Read from a cluster just now: providers were asked.
+    live: bool = False
 
 
 def read_cluster(settings: Settings, redactor: Redactor | None = None) -> PlanInput:
     """Input from the cluster. `redactor` learns the secrets that are read on the way."""
     try:
         return asyncio.run(_cluster(settings, redactor))
-    except (SurveyError, SettingsError) as error:
+    except SettingsError as error:
         raise UserError(str(error)) from error
 
 
 async def _cluster(settings: Settings, redactor: Redactor | None = None) -> PlanInput:
-    redactor = redactor or configure_logging(settings)
+    # What cannot be read is told in one sentence: what the watches say meanwhile would only repeat it.
+    redactor = redactor or configure_logging(settings, level="error")
     config = cluster_config(settings, os.environ)
     rules = rules_of(settings)
     client = connected_client(config, redactor)
@@ -75,7 +78,7 @@ async def _cluster(settings: Settings, redactor: Redactor | None = None) -> Plan
         if missing:
             raise UserError(
                 f"{config.server} does not serve {', '.join(missing)}; run: forebay manifests crds | kubectl apply -f -"
-                " (a plan without a cluster: forebay plan -f FILE)"
+                " (without a cluster: forebay plan -f FILE, forebay offers --from FILE)"
             )
         cluster = await client.get(NAMESPACES, "kube-system")
         # Secrets that are named without a namespace are in the operator's.
@@ -93,7 +96,7 @@ async def _cluster(settings: Settings, redactor: Redactor | None = None) -> Plan
         seen = await survey(client, config.server, context, rules)
     finally:
         await client.close()
-    return PlanInput(where=config.server, snapshot=seen)
+    return PlanInput(where=config.server, snapshot=seen, live=True)
 
 
 def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
@@ -196,4 +199,6 @@ class _Offline:
 
 class _NoSecrets:
     async def get(self, namespace: str, name: str) -> dict[str, bytes]:
-        raise UnusableSecret(f"Secret {namespace}/{name} is not at hand when planning from files: give --offers")
+        # Without files of a cluster, nothing says where the operator would run.
+        secret = f"{namespace}/{name}" if namespace else name
+        raise UnusableSecret(f"Secret {secret} is not at hand when planning from files: give --offers")

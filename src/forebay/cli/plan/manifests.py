@@ -37,7 +37,8 @@ from forebay.cli.plan.manifest_documents import (
 from forebay.kube.decoders import Decoders
 from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
-from forebay.kube.pods import PODS, is_pending
+from forebay.kube.pod_indexes import is_pending
+from forebay.kube.pods import PODS
 from forebay.kube.resources import Resource, T
 from forebay.model.counts import counted
 from forebay.model.nodes import Node
@@ -164,7 +165,10 @@ class _SnapshotBuilder:
             wrong = [
                 f"{path}: {problem}" if path else problem for path, problem in all_faults(msgspec.json.decode(text))
             ]
-            wrong += [f"{path} is not a field of {each.header.kind}" for path in unknown_fields(each.body)]
+            wrong += [
+                f"{path} is not a field of {each.header.kind}{f' (did you mean {near}?)' if near else ''}"
+                for path, near in unknown_fields(each.body).items()
+            ]
         except ValueError as error:
             raise ManifestError(f"{each.title}: {error}") from error
         if wrong:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from forebay.cli.output import print_table
 from forebay.model.counts import counted
 from forebay.model.quantities import UsdPerHour
 from forebay.reporting.defragmentation import PlannedMove
@@ -41,7 +41,7 @@ def _show_plan(out: Console, plan: PlanReport) -> None:
     _print(out, plan_summary(plan), style="bold")
     if plan.machines:
         out.print()
-        out.print(_machines(_grouped(plan.machines, key=lambda each: each.kind)))
+        _show_machines(_grouped(plan.machines, key=lambda each: each.kind))
         for group in _grouped(plan.machines, key=lambda each: (each.kind, each.sentence)):
             out.print()
             _show_why(out, group)
@@ -77,7 +77,9 @@ def money(plan: PlanReport) -> str:
         return f"Cost: {price}.{counted}"
     if cost <= bound:
         return f"Cost: {price}.{counted} Proven: no plan for the same pods costs less."
-    above = f"at most {_percent(plan.gap)} above that" if plan.gap is not None else "above that by an unknown share"
+    if plan.gap is not None and plan.gap < _LEAST_SHOWN:
+        return f"Cost: {price}.{counted} Proven: no plan for the same pods is cheaper by 0.1 % or more."
+    above = f"at most {plan.gap * 100:.1f} % above that" if plan.gap is not None else "above that by an unknown share"
     return f"Cost: {price}.{counted} No plan for the same pods costs less than {bound}: this one is {above}."
 
 
@@ -90,24 +92,19 @@ def _grouped(
     return list(groups.values())
 
 
-def _machines(groups: Sequence[Sequence[PlannedPurchase]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title, justify in (("BUY", "right"), ("MACHINE", "left"), ("GPUS", "left"), ("WHERE", "left")):
-        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    table.add_column("EACH", justify="right", no_wrap=True)
-    table.add_column("PODS", justify="right", no_wrap=True)
-    for group in groups:
-        kind = group[0].kind
-        spot = Text(" spot", "yellow") if kind.spot else Text()
-        table.add_row(
-            Text(str(len(group)), "bold green"),
-            Text.assemble(printable(kind.title), spot),
-            Text(printable(kind.gpus)),
-            Text(printable(kind.where)),
-            Text(str(UsdPerHour(kind.price))),
-            Text(str(sum(len(each.pods) for each in group))),
+def _show_machines(groups: Sequence[Sequence[PlannedPurchase]]) -> None:
+    rows = [
+        (
+            str(len(group)),
+            f"{group[0].kind.title}{' spot' if group[0].kind.spot else ''}",
+            group[0].kind.gpus,
+            group[0].kind.where,
+            str(UsdPerHour(group[0].kind.price)),
+            str(sum(len(each.pods) for each in group)),
         )
-    return table
+        for group in groups
+    ]
+    print_table(("BUY", "MACHINE", "GPUS", "WHERE", "EACH", "PODS"), rows)
 
 
 def _show_why(out: Console, group: Sequence[PlannedPurchase]) -> None:
@@ -193,7 +190,3 @@ def _named(pods: Sequence[str]) -> str:
 
 def _signed(more: UsdPerHour) -> str:
     return f"+{more}" if more >= _ZERO else str(more)
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f} %" if share >= _LEAST_SHOWN else "0.1 %"

@@ -31,6 +31,7 @@ _NOTES: Final = (
     "first fit: the cheapest machine for one pod after the other. Both use free and booting machines first.",
     "always on: the planner's machines for the busiest second, rented from the first pod to the last.",
     "hindsight bound: every pod pays for its own GPUs only, at the lowest price of any machine it fits on.",
+    "A policy that costs less than the bound has not run all pods.",
 )
 
 
@@ -160,10 +161,11 @@ def simulate(arguments: argparse.Namespace, settings: Settings) -> "tuple[Simula
         skipped=trace.skipped,
         gpu_hours=round(sum(_gpu_seconds(each) for each in trace.pods) / _HOUR, 3),
         days=round(always.seconds / _DAY, 2),
+        seconds=always.seconds,
         offers=len(found),
         policies=(
             *(_row(each, bound) for each in outcomes),
-            _always_row(always, trace.pods, bound),
+            _always_row(always, bound),
         ),
         hindsight_bound=bound.decimals(2),
         notes=(
@@ -232,7 +234,7 @@ def _row(outcome: "Outcome", bound: "Usd") -> "PolicyRow":
     )
 
 
-def _always_row(always: "AlwaysOn", pods: "Sequence[TracedPod]", bound: "Usd") -> "PolicyRow":
+def _always_row(always: "AlwaysOn", bound: "Usd") -> "PolicyRow":
     from forebay.reporting.simulation import PolicyRow, ratio
 
     rented = always.gpus * always.seconds
@@ -241,11 +243,11 @@ def _always_row(always: "AlwaysOn", pods: "Sequence[TracedPod]", bound: "Usd") -
         cost=always.cost.decimals(2),
         times_bound=ratio(always.cost, bound),
         machines=always.machines,
-        gpu_utilisation=round(sum(map(_gpu_seconds, pods)) / rented, 4) if rented else 0.0,
+        gpu_utilisation=round(always.gpu_seconds_used / rented, 4) if rented else 0.0,
         wait_median_s=0,
         wait_p95_s=0,
         wait_longest_s=0,
-        unserved=0,
+        unserved=always.unserved,
         left_waiting=0,
     )
 
@@ -257,7 +259,7 @@ def show(report: "SimulationReport") -> None:
     hours = f"{report.gpu_hours:,.0f}" if report.gpu_hours >= _MANY_HOURS else f"{report.gpu_hours:.2g}"
     skipped = counted(report.skipped, "row of the trace requests", "rows of the trace request")
     print_paragraph(
-        f"{counted(report.pods, 'pod')}, {hours} GPU-hours in {report.days:g} days, on "
+        f"{counted(report.pods, 'pod')}, {hours} GPU-hours in {report.length}, on "
         f"{counted(report.offers, 'offer')}" + (f"; {skipped} no GPU or never ran." if report.skipped else ".")
     )
     print_line("")

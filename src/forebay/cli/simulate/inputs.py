@@ -42,7 +42,8 @@ def _read_table(name: str) -> io.StringIO:
                 data = file.read(_MOST_UNPACKED + 1)
         if len(data) > _MOST_UNPACKED:
             raise UserError(f"{name} unpacks to more than {_MOST_UNPACKED >> 20} MiB: too large for a trace")
-        return io.StringIO(data.decode("utf-8"), newline="")
+        # Spreadsheets begin a file with a byte order mark, which would be part of the first column's name.
+        return io.StringIO(data.decode("utf-8-sig"), newline="")
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except UnicodeDecodeError as error:
@@ -96,7 +97,8 @@ def trimmed(found: Trace, name: str, after: int, before: int) -> Trace:
     """The pods of that time, in seconds from the first of them. Raises `UserError` where there is none."""
     kept = [each for each in found.pods if after <= each.submitted < before]
     if not kept:
-        raise UserError(f"{name} has no pod that requests a GPU{' in that time' if found.pods else ''}")
+        when = " in that time" if found.pods else " and ran for at least a second"
+        raise UserError(f"{name} has no pod that requests a GPU{when}")
     first = kept[0].submitted
     return Trace(pods=tuple(each._replace(submitted=each.submitted - first) for each in kept), skipped=found.skipped)
 
@@ -128,13 +130,20 @@ def read_reclaims(arguments: argparse.Namespace) -> tuple[float, str | None]:
             found = reclaim_rate(_read_table(arguments.reclaims), models)
         except ReclaimError as error:
             raise UserError(f"--reclaims: {arguments.reclaims}: {error}") from error
+        _check_spot(arguments, found.hourly)
         return found.hourly, (
             f"Spot machines are reclaimed {found.hourly:.3f} times an hour on average, as measured: "
             f"{found.reclaims:,} times in {found.machine_hours:,.0f} machine-hours of {found.records:,} records."
         )
     if not 0 <= rate <= _MOST_RECLAIMS:
         raise UserError(f"--reclaims is a number from 0 to {_MOST_RECLAIMS}, and not {arguments.reclaims}")
+    _check_spot(arguments, rate)
     return rate, None
+
+
+def _check_spot(arguments: argparse.Namespace, rate: float) -> None:
+    if rate and not arguments.spot:
+        raise UserError("--reclaims is about spot machines, and no other is ever reclaimed: add --spot")
 
 
 def terms_of(arguments: argparse.Namespace, reclaims: float) -> ReplayTerms:

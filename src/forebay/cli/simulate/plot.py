@@ -155,7 +155,7 @@ def html(report: "SimulationReport", drawn: Drawing) -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>Simulation</title><style>{style}</style>'
-        f"<h1>{report.pods:,} pods, {report.gpu_hours:,.0f} GPU-hours in {report.days:g} days</h1>"
+        f"<h1>{report.pods:,} pods, {report.gpu_hours:,.0f} GPU-hours in {report.length}</h1>"
         f'<div class="wide" tabindex="0" role="region" aria-label="Policies"><table>{head}{rows}</table></div>'
         f"<p>Nobody could have paid less than ${float(report.hindsight_bound):,.2f} (hindsight bound).</p>"
         f"{svg(drawn)}</html>\n"

@@ -215,6 +215,9 @@ class Applier:
         if step.status.state is not step.record.state:
             self._events.transition(record, step.reason, step.sentence)
             self._count(step)
+        elif step.reason is Reason.PROVIDER_NOT_CONFIGURED:
+            # No state of the record tells that nobody can end the machine. Written once.
+            self._events.transition(record, step.reason, step.sentence)
 
     def _count(self, step: WriteStatus) -> None:
         """Counts a machine that became Ready, or began to leave."""

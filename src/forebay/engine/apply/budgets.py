@@ -30,7 +30,8 @@ from forebay.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from forebay.kube.eviction import evict_pod, is_refusal
 from forebay.kube.jobs import JOBS
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
-from forebay.kube.pods import BY_OWNER, PODS
+from forebay.kube.pod_indexes import BY_OWNER
+from forebay.kube.pods import PODS
 from forebay.kube.types import reference
 from forebay.model.reasons import Reason
 from forebay.model.spans import human

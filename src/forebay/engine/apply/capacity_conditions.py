@@ -86,7 +86,10 @@ class CapacityConditions:
     def _outdated(self, change: CapacityChange) -> Pod | None:
         """The pod as it is now, where its condition still has to be written."""
         pod = self._views.pods.get(change.pod.key)
-        if pod is None or pod.uid != change.pod.uid or (pod.node is not None) is not change.bound:
+        if pod is None or pod.uid != change.pod.uid:
+            return None
+        # One that waits for a remote container is bound already.
+        if pod.node is None if change.bound else pod.node != change.pod.node:
             return None
         if pod.capacity == (None if change.bound else change.text) or not self._still_leader():
             return None

@@ -37,6 +37,7 @@ _WARNINGS: Final = frozenset(
         Reason.PROVIDER_UNAVAILABLE,
         Reason.OUTCOME_UNKNOWN,
         Reason.LAUNCH_TIMEOUT,
+        Reason.PRICE_RAISED,
         Reason.JOIN_TIMEOUT,
         Reason.GPUS_MISSING,
         Reason.VANISHED,
@@ -45,6 +46,7 @@ _WARNINGS: Final = frozenset(
         Reason.DISRUPTION_PAUSED,
         Reason.LEFTOVER,
         Reason.TERMINATION_FAILED,
+        Reason.PROVIDER_NOT_CONFIGURED,
     }
 )
 #: Pods that get an event about their GPUInstance. There may be hundreds; the spec of the GPUInstance lists them all.

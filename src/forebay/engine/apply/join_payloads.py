@@ -7,7 +7,7 @@ from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.joining import K3sConfig, KubeadmConfig, TalosConfig
 from forebay.api.parts import SecretKeyRef
 from forebay.bootstrap.class_checks import join_problem
-from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE, boot_template, is_script, user_data
+from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE, boot_template, user_data
 from forebay.bootstrap.k3s import is_k3s, join_token, k3s_script
 from forebay.bootstrap.kubeadm import authority_hashes, kubeadm_script
 from forebay.bootstrap.scripts import cloud_config
@@ -74,7 +74,7 @@ class JoinPayloads:
             network = tailscale_step(record, spec.tailscale_config, values[AUTH_KEY])
         if spec.cloud_init is not None:
             text = user_data(record, spec, spec.cloud_init.template, values)
-            kind = BootKind.SCRIPT if capabilities.takes_script and is_script(text) else BootKind.CLOUD_INIT
+            kind = BootKind.SCRIPT if capabilities.takes_script else BootKind.CLOUD_INIT
             return BootPayload(kind=kind, text=SecretText(text))
         if spec.talos_config is not None:
             shared = await self._talos_values(spec.talos_config)

@@ -1,7 +1,7 @@
-"""Registry credentials at providers of containers, made from imagePullSecrets and shared by containers.
+"""Registry credentials at providers of containers, made from imagePullSecrets and shared by containers of one class.
 
-Each is noted in the record of every container that needs it, under a name that follows from the Secret and its version,
-before it is made. It goes with the last of these containers. A Secret that was changed makes another one.
+Each is noted in the record of every container that needs it, under a name that follows from the class, the Secret and
+its version, before it is made. It goes with the last of these containers. A Secret that was changed makes another one.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from forebay.join.base import JoinError
 from forebay.kube.client import Client
 from forebay.kube.errors import Forbidden, KubeError, NotFound
 from forebay.kube.secrets import SecretData, read_secret
+from forebay.lifecycle.facts import source_of
 from forebay.net.redaction import Redactor
 from forebay.net.transport import TransportError
 from forebay.offload.registry_login import InvalidLogin, RegistryLogin, registry_login
@@ -73,7 +74,15 @@ class RegistryCredentials:
         if login is None:
             return None
         self._redactor.register(login.password.reveal())
-        identity = (self._cluster, namespace, login.secret, found[login.secret].version, login.registry)
+        # Two classes may have two accounts: what one has made is not there for the other.
+        identity = (
+            self._cluster,
+            *source_of(record),
+            namespace,
+            login.secret,
+            found[login.secret].version,
+            login.registry,
+        )
         digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:20]
         return PlannedCredential(SecondaryResource(kind=REGISTRY_CREDENTIAL, name=f"forebay-{digest}"), login)
 

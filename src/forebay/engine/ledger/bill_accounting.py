@@ -16,7 +16,7 @@ from forebay.demand.planned_pods import is_gone
 from forebay.engine.ledger.store import Chunks, LedgerKey, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
-from forebay.kube.pods import BY_NODE
+from forebay.kube.pod_indexes import BY_NODE
 from forebay.model.kept import among
 from forebay.model.workloads import Pod
 

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, NoReturn
 
 import structlog
 
-from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, Accounts
@@ -16,20 +15,18 @@ from forebay.budgets.assessment import QuotaLimits
 from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
-from forebay.demand.planned_pods import is_gone
 from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.bill_accounting import BillAccounting
+from forebay.engine.ledger.machines_off import machines_off
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
-from forebay.kube.pods import BY_NODE, MARKED
-from forebay.model.kept import among
+from forebay.kube.pod_indexes import BY_NODE, MARKED
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.reconcile.node_changes import out_of_service_taint
 from forebay.reconcile.snapshot import BudgetState, Uncounted
 
 log = structlog.get_logger(__name__)
@@ -182,7 +179,7 @@ class BudgetAccounting:
         for account in (*self.accounts, *(closed.account for closed in self._closed.values())):
             for unit, ledger in ((Unit.GPU_HOURS, account.ledger), (Unit.DOLLARS, account.money)):
                 key = LedgerKey(ledger.chunk_log.owner, unit)
-                yield TrackedLedger(key, account.key, ledger, partial(_replace, account, unit))
+                yield TrackedLedger(key, account.key, ledger, partial(_replace, account, unit), account.resource)
         yield from self.bill_accounting.ledgers()
 
     def _may_delete(self, pod: Pod, now: datetime) -> bool:
@@ -279,10 +276,12 @@ class BudgetAccounting:
             return False
         self._close(key, now)
         closed = self._closed.pop(key, None)
-        if closed is not None and not reset:
+        resource = budget.spec.gpu_resource_name
+        # The recorded hours are of that resource: with another one it is another budget.
+        if closed is not None and not reset and closed.account.resource == resource:
             hours, dollars = closed.account.ledger, closed.account.money
         else:
-            stored = self.sync.uid_for(key, uid, reset=reset)
+            stored = self.sync.uid_for(key, uid, resource, reset=reset)
             hours, dollars = (self.sync.open(key, stored, unit) for unit in (Unit.GPU_HOURS, Unit.DOLLARS))
         self.accounts.open(budget, now, ledger=hours, money=dollars)
         return True
@@ -326,25 +325,10 @@ class BudgetAccounting:
             self.sync.request_round()
 
     def _machines_off(self) -> dict[str, datetime]:
-        """Nodes whose machine is proven off, and since when.
-
-        The GPUInstance is Gone; later, when it is deleted, our out-of-service taint on the node says the same.
-        """
-        records, nodes = self._views.instances.all(), self._views.nodes
-        found = {}
-        for node in among(nodes.all(), out_of_service_taint):
-            if not node.ready and node.unready_since is not None:
-                found[node.name] = node.unready_since
-        for record in among(records, is_gone):
-            name, status = record.node_name, record.status
-            if name is not None and status is not None:
-                there, since = nodes.get(("", name)), status.billed_until or status.since
-                if since is not None and (there is None or not there.ready):
-                    found[name] = since
-        for record in records if found else ():
-            if record.state is not InstanceState.GONE and record.node_name is not None:
-                found.pop(record.node_name, None)
-        return found
+        nodes = self._views.nodes
+        return machines_off(
+            self._views.instances.all(), nodes.all(), lambda name: nodes.get(("", name)), self.accounts.off
+        )
 
     def _end_recorded(self, pod: Pod) -> bool:
         """Whether an earlier leader has recorded the end of a deleted pod."""

@@ -5,6 +5,7 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import RESET_USAGE_ANNOTATION
 from forebay.budgets.accounts import Accounts
@@ -13,17 +14,19 @@ from forebay.budgets.claims import ClaimedGPUs
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.demand.maintenance import keeps_without_gpu
 from forebay.engine.ledger.bill_accounting import bill_key_of
+from forebay.engine.ledger.machines_off import machines_off
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.kube.client import Client
 from forebay.kube.devices import DEVICE_CLASSES, RESOURCE_CLAIMS
 from forebay.kube.errors import Forbidden, NotFound
+from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.kube.pods import PODS
 from forebay.model.workloads import Pod
 
 
 class LedgersNotReadable(Exception):
-    """The user may not read the ledgers. The message is a sentence without its full stop."""
+    """The user may not read the ledgers, or what counts beside them. The message is a sentence without full stop."""
 
 
 class LedgerReading(NamedTuple):
@@ -42,16 +45,22 @@ async def read_ledgers(
 
     `namespace` is the operator's. Raises `LedgersNotReadable`.
     """
-    found = list(budgets)
     try:
-        store = LedgerStore(client, namespace)
-        stored = await store.load()
+        return await _read(client, namespace, list(budgets), now)
     except Forbidden as error:
-        raise LedgersNotReadable(f"the ledgers in namespace {namespace} cannot be read ({error.message})") from error
+        raise LedgersNotReadable(
+            f"this user may not read the ledgers in namespace {namespace} and all that counts beside them "
+            f"({error.message})"
+        ) from error
+
+
+async def _read(client: Client, namespace: str, found: list[GPUWorkloadBudget], now: datetime) -> LedgerReading:
+    store = LedgerStore(client, namespace)
+    stored = await store.load()
     accounts = Accounts()
     for budget in found:
         reset = budget.metadata.annotations.get(RESET_USAGE_ANNOTATION) == "true"
-        uid = store.uid_for(budget.key, budget.uid, reset=reset)
+        uid = store.uid_for(budget.key, budget.uid, budget.spec.gpu_resource_name, reset=reset)
         hours, _ = Ledger.load(uid, stored.get(LedgerKey(uid, Unit.GPU_HOURS), {}))
         dollars, _ = Ledger.load(uid, stored.get(LedgerKey(uid, Unit.DOLLARS), {}))
         accounts.open(budget, now, ledger=hours, money=dollars)
@@ -66,6 +75,7 @@ async def read_ledgers(
         claimed = await _claimed_gpus(client)
         pods = {uid: claimed.counted(pod) for uid, pod in pods.items()}
         by_node = {node: list(map(claimed.counted, there)) for node, there in by_node.items()}
+    await _follow_machines_off(client, accounts, records, now)
     for pod in pods.values():
         accounts.see(pod, now)
     accounts.close_missing()
@@ -81,8 +91,19 @@ async def read_ledgers(
     return LedgerReading(accounts, bill, pods)
 
 
+async def _follow_machines_off(
+    client: Client, accounts: Accounts, records: Iterable[GPUInstance], now: datetime
+) -> None:
+    """Pods on machines that are proven off use nothing. Call before the pods are seen."""
+    try:
+        nodes = {node.name: node for node in (await client.list_all(NODES)).items}
+    except Forbidden:
+        nodes = {}  # the GPUInstances tell as much for an hour
+    accounts.machines_off(machines_off(records, nodes.values(), nodes.get, {}), lambda _: (), now)
+
+
 async def _claimed_gpus(client: Client) -> ClaimedGPUs:
-    """GPUs that pods hold by resource claims. Raises `LedgersNotReadable`."""
+    """GPUs that pods hold by resource claims."""
     claimed = ClaimedGPUs()
     try:
         classes = {each.name: each for each in (await client.list_all(DEVICE_CLASSES)).items}
@@ -90,7 +111,5 @@ async def _claimed_gpus(client: Client) -> ClaimedGPUs:
             claimed.add(claim)
     except NotFound:
         return claimed  # a cluster that does not serve them has none
-    except Forbidden as error:
-        raise LedgersNotReadable(f"what pods hold by resource claims cannot be read ({error.message})") from error
     claimed.update(classes.get)
     return claimed

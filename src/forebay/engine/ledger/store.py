@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 _DATA_KEY: Final = "chunk"
 _BUDGET_ANNOTATION: Final = "forebay.dev/budget"
+#: What the budget of a ledger counts; ledgers that an earlier Forebay wrote do not say it.
+_RESOURCE_ANNOTATION: Final = "forebay.dev/resource"
 _SERIAL_DIGITS: Final = 6
 #: A page of full chunks is 5 MB.
 _PAGE: Final = 20
@@ -76,6 +78,8 @@ class LedgerStore:
         self._versions: dict[LedgerKey, dict[int, _Version]] = defaultdict(dict)
         #: Budget of each ledger that was read, as its annotation says.
         self._subjects: dict[LedgerKey, tuple[str, str]] = {}
+        #: Resource that the budget of each ledger counts, by the budget's UID, as the annotation says.
+        self._resources: dict[str, str] = {}
 
     @property
     def server_time(self) -> datetime | None:
@@ -92,10 +96,13 @@ class LedgerStore:
             namespace, _, name = stored.metadata.annotations.get(_BUDGET_ANNOTATION, "").partition("/")
             if name and key.unit.of_budgets:
                 self._subjects[key] = (namespace, name)
+            if resource := stored.metadata.annotations.get(_RESOURCE_ANNOTATION):
+                self._resources[key.uid] = resource
         return dict(found)
 
-    def uid_for(self, subject: tuple[str, str], uid: str, *, reset: bool) -> str:
-        """UID under which the ledgers of a budget are stored: its own, or that of a deleted budget of the same name.
+    def uid_for(self, subject: tuple[str, str], uid: str, resource: str, *, reset: bool) -> str:
+        """UID under which the ledgers of a budget are stored: its own, or that of a deleted budget of the same name
+        that counted the same resource.
 
         With `reset` it is always its own.
         """
@@ -105,7 +112,7 @@ class LedgerStore:
         earlier = (
             (max(each.resource_version for each in versions.values()), key.uid)
             for key, versions in stored.items()
-            if self._subjects.get(key) == subject
+            if self._subjects.get(key) == subject and self._resources.get(key.uid, resource) == resource
         )
         return max(earlier, default=(0, uid))[1]
 
@@ -153,37 +160,46 @@ class LedgerStore:
         """Keys of the ledgers that have a stored chunk."""
         return tuple(key for key, versions in self._versions.items() if versions)
 
-    async def write(self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str]) -> None:
+    async def write(
+        self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str], resource: str | None = None
+    ) -> None:
         """Store a chunk. Raises `ChunkConflict`.
 
-        `subject` is the budget's namespace and name, or the like, written to the object for people who read it.
+        `subject` is the budget's namespace and name, or the like, written to the object for people who read it;
+        `resource` is what the budget counts.
         """
+        annotations = {} if resource is None else {_RESOURCE_ANNOTATION: resource}
         try:
-            stored = await self._swap(key, chunk) or await self._create(key, chunk, subject)
+            stored = await self._swap(key, chunk, annotations) or await self._create(key, chunk, subject, annotations)
         except (Conflict, AlreadyExists) as error:
             raise ChunkConflict(f"{_name(key, chunk.serial)}: {error}") from error
         self._note(key, chunk.serial, stored)
 
-    async def _swap(self, key: LedgerKey, chunk: ChunkWrite) -> ConfigMap | None:
+    async def _swap(self, key: LedgerKey, chunk: ChunkWrite, annotations: Mapping[str, str]) -> ConfigMap | None:
         """Stored chunk after an update; None if it is not stored yet or was deleted, so that it must be created."""
         known = self._versions[key].get(chunk.serial)
         if known is None:
             return None
         swap = {"uid": known.uid, "resourceVersion": str(known.resource_version)}
         patch = writes.merge_patch(
-            {"metadata": {**swap, "labels": _labels(key)}, "binaryData": {_DATA_KEY: chunk.data}}
+            {
+                "metadata": {**swap, "labels": _labels(key), "annotations": annotations},
+                "binaryData": {_DATA_KEY: chunk.data},
+            }
         )
         try:
             return await self._client.patch(CONFIG_MAPS, _name(key, chunk.serial), patch, self._namespace)
         except NotFound:
             return None
 
-    async def _create(self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str]) -> ConfigMap:
+    async def _create(
+        self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str], annotations: Mapping[str, str]
+    ) -> ConfigMap:
         metadata = {
             "name": _name(key, chunk.serial),
             "namespace": self._namespace,
             "labels": _labels(key),
-            "annotations": {_BUDGET_ANNOTATION: "/".join(subject)},
+            "annotations": {_BUDGET_ANNOTATION: "/".join(subject), **annotations},
         }
         return await self._client.create(CONFIG_MAPS, {"metadata": metadata, "binaryData": {_DATA_KEY: chunk.data}})
 

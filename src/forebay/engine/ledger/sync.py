@@ -42,6 +42,8 @@ class TrackedLedger(NamedTuple):
     ledger: Ledger
     #: Puts another ledger in its place, after a reload.
     replace: Callable[[Ledger], None]
+    #: What the budget counts; None for the bill.
+    resource: str | None = None
 
 
 class LedgerSync:
@@ -107,9 +109,9 @@ class LedgerSync:
         """Time on the API server's clock when it last responded; None if it has not said."""
         return self._store.server_time
 
-    def uid_for(self, subject: BudgetKey, uid: str, *, reset: bool) -> str:
+    def uid_for(self, subject: BudgetKey, uid: str, resource: str, *, reset: bool) -> str:
         """UID under which the ledgers of a budget are stored: see `LedgerStore.uid_for`."""
-        return self._store.uid_for(subject, uid, reset=reset)
+        return self._store.uid_for(subject, uid, resource, reset=reset)
 
     def not_opened(self) -> Iterator[tuple[BudgetKey, str, int]]:
         """Stored ledgers of budgets that do not exist: budget, UID of the ledger, and when it was last written."""
@@ -261,7 +263,7 @@ class LedgerSync:
         for write in chunk_log.writes(seconds(self._clock())) if writes is None else writes:
             if not self._still_leader():
                 return False
-            await self._store.write(due.key, write, due.subject)
+            await self._store.write(due.key, write, due.subject, due.resource)
             chunk_log.wrote(write)
         obsolete = chunk_log.obsolete()
         if obsolete and self._still_leader():

@@ -101,7 +101,9 @@ class Sources:
             running.stop()
         self._failed_builds.pop(each.key, None)
         log.info("source configured", **_log_keys(each.key), enabled=each.enabled, priority=each.priority)
-        self._running[each.key] = _PolledSource(each, provider, self._wake, self._clock)
+        # An entry that changes again and again before it is answered is waited for once, not each time anew.
+        since = running.unanswered_since if running is not None else None
+        self._running[each.key] = _PolledSource(each, provider, self._wake, self._clock, since)
 
     def _not_built(self, each: SourceConfig, running: "_PolledSource | None", why: str) -> None:
         """Notes why. A source that ran before goes on as it was, without launches: somebody must end its machines."""
@@ -174,14 +176,19 @@ class _PolledSource:
     """One provider and the tasks that poll it."""
 
     def __init__(
-        self, config: SourceConfig, provider: Provider, wake: Callable[[], None], clock: Callable[[], datetime]
+        self,
+        config: SourceConfig,
+        provider: Provider,
+        wake: Callable[[], None],
+        clock: Callable[[], datetime],
+        since: datetime | None,
     ) -> None:
         self.config = config
         self.provider = provider
         self._capabilities = provider.capabilities()
         self._wake = wake
         self._clock = clock
-        self._since = clock()
+        self._since = since or clock()
         self._listing: Listing | None = None
         self._offers: tuple[Offer, ...] | None = None
         self._errors: dict[str, str] = {}
@@ -204,6 +211,11 @@ class _PolledSource:
         ]
         self._closing: asyncio.Task[None] | None = None
         self._state: Source | None = None
+
+    @property
+    def unanswered_since(self) -> datetime | None:
+        """Since when its first offers are waited for; None once they are known."""
+        return self._since if self._offers is None else None
 
     def state(self) -> Source:
         """The same object as before, where nothing has changed: ticks compare by identity."""

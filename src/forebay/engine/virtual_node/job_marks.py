@@ -27,6 +27,9 @@ log = structlog.get_logger(__name__)
 _PAUSE: Final = timedelta(seconds=30)
 #: For so long a new Job is not changed: its controller writes its first statuses then, and perhaps the only one.
 _NEW: Final = timedelta(seconds=5)
+#: So long before its deadline, and until it has ended, a Job is not changed: the pods that its controller deletes then
+#: would look as if they had failed, once its own reason is lost.
+_BEFORE_DEADLINE: Final = timedelta(seconds=5)
 
 
 class JobMarks:
@@ -66,6 +69,8 @@ class JobMarks:
         now = self._clock()
         created = job.metadata.creation_timestamp
         if created is not None and now < created + _NEW:
+            return
+        if job.deadline is not None and now >= job.deadline - _BEFORE_DEADLINE:
             return
         if job.uid in self._changed and now < self._changed[job.uid] + _PAUSE:
             return

@@ -10,17 +10,19 @@ import msgspec
 import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.names import MANAGED_MARK
 from forebay.engine.turns import each_in_turn
 from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, WholePod
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, KubeError, NotFound
+from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.model.quantities import UsdPerHour
-from forebay.model.workloads import Pod
+from forebay.model.workloads import Phase, Pod
 from forebay.net.transport import TransportError
 from forebay.offload.binding import pod_marks
 from forebay.offload.pod_status import pod_status, unsupported_status
-from forebay.offload.record_progress import ReportedExit, remote_container
+from forebay.offload.record_progress import ReportedExit, remote_container, without_record
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +52,11 @@ class RemotePods:
         self._written: dict[str, bytes] = {}
         #: What that rested on. Objects never change: where they are the same, a thousand pods cost next to nothing.
         self._seen: dict[str, tuple[object, ...]] = {}
+
+    def reports_exit_code(self, uid: str) -> bool:
+        """Whether the end of the pod shows in its log, as far as the pod was read."""
+        known = self._known.get(uid)
+        return known is not None and known.has_command
 
     async def sync(
         self, pods: Iterable[Pod], records: Iterable[GPUInstance], reports: Mapping[str, ReportedExit]
@@ -87,11 +94,21 @@ class RemotePods:
 
     async def _sync(self, pod: Pod, records: list[GPUInstance], reports: Mapping[str, ReportedExit]) -> None:
         is_over = pod.deleted is not None and all(each.state is InstanceState.GONE for each in records)
+        if await self._may_have_a_record(pod, records):
+            return
         if not pod.phase.ended:
             # A Job that replaces failed pods only waits for the phase: without it, it would keep the pod forever.
             await self._write(pod, records, reports)
         if is_over:
             await self._remove(pod)
+
+    async def _may_have_a_record(self, pod: Pod, records: list[GPUInstance]) -> bool:
+        """Whether a pod that has run and seems to have no GPUInstance has one that the view does not show yet."""
+        if records or not _has_run(pod):
+            return False
+        return any(
+            ref.uid == pod.uid for each in (await self._client.list_all(GPU_INSTANCES)).items for ref in each.spec.pods
+        )
 
     async def _write(self, pod: Pod, records: list[GPUInstance], reports: Mapping[str, ReportedExit]) -> None:
         known = await self._about(pod)
@@ -111,9 +128,12 @@ class RemotePods:
         self, pod: Pod, known: _Known, records: list[GPUInstance], reports: Mapping[str, ReportedExit]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Status and marks of the pod, by what is known now."""
-        if not records and pod.deleted is None:
+        # One that Forebay has bound waits, perhaps for longer than the records of its first attempts are kept.
+        if not records and pod.deleted is None and MANAGED_MARK not in pod.labels:
             return unsupported_status(known.images, known.bound), {}
         name, image = next(iter(known.images.items()))
+        if not records and _has_run(pod):
+            return pod_status(without_record(name, image, known.bound), known.bound, self._clock()), {}
         report = next((reports[each.uid] for each in records if each.uid in reports), _NOTHING)
         remote = remote_container(
             records, name, image, report, has_command=known.has_command, deleted=pod.deleted is not None
@@ -137,6 +157,11 @@ class RemotePods:
     async def _remove(self, pod: Pod) -> None:
         """Deletes the object of a pod that was deleted, now that nothing runs for it any more."""
         await self._client.delete(WHOLE_PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=0)
+
+
+def _has_run(pod: Pod) -> bool:
+    """Whether Forebay has written of a pod that its container runs."""
+    return pod.phase is Phase.RUNNING and pod.deleted is None and MANAGED_MARK in pod.labels
 
 
 def same_objects(before: tuple[object, ...], now: tuple[object, ...]) -> bool:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance
-from forebay.api.names import REMOTE_PORTS_ANNOTATION, VIRTUAL_NODE
+from forebay.api.names import MANAGED_MARK, REMOTE_PORTS_ANNOTATION, VIRTUAL_NODE
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.model.workloads import Pod
@@ -121,6 +121,10 @@ class RemoteLogs:
             raise LogRefused(
                 "The provider has deleted the log together with its container, and this Forebay has not read it.",
                 HTTPStatus.NOT_FOUND,
+            )
+        if record is None and MANAGED_MARK not in pod.labels:
+            raise LogRefused(
+                f'container "{container}" in pod "{pod.name}" is waiting to start: NotSupported', HTTPStatus.BAD_REQUEST
             )
         why = (
             record.status.message if record is not None and record.status is not None else None

@@ -7,19 +7,20 @@ nothing for them.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple, NoReturn, cast
 
 import structlog
 
-from forebay.api.gpu_instance import GPUInstance
-from forebay.api.names import VIRTUAL_NODE
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.names import MANAGED_MARK, VIRTUAL_NODE
 from forebay.demand.planned_pods import live_containers, runs_remotely
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
 from forebay.engine.turns import each_in_turn
 from forebay.engine.views import Views
+from forebay.engine.virtual_node.daemon_pods import DaemonPods
 from forebay.engine.virtual_node.exit_reports import ExitReports
 from forebay.engine.virtual_node.job_marks import JobMarks
 from forebay.engine.virtual_node.log_port import LogPort, PortServer
@@ -32,9 +33,10 @@ from forebay.kube.client import Client
 from forebay.kube.errors import KubeError, NotFound
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
-from forebay.kube.pods import BY_NODE
+from forebay.kube.pod_indexes import BY_NODE
 from forebay.lifecycle.facts import source_of
 from forebay.model.kept import among
+from forebay.model.reasons import Reason
 from forebay.model.sources import Source
 from forebay.model.workloads import Pod
 from forebay.net.transport import TransportError
@@ -43,6 +45,7 @@ from forebay.offload.marks import is_managed
 from forebay.offload.translation import obstacles, pull_secrets
 from forebay.offload.virtual_node import LogEndpoint
 from forebay.providers.base import RunsContainers
+from forebay.reconcile.decisions import PodEvent
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +54,8 @@ _ROUND: Final = 10.0
 #: Pods that are read in one round: the statuses of running ones must not wait for a crowd of new ones.
 _MOST_READS: Final = 50
 _MOST_AT_ONCE: Final = 8
+#: For so long a log may be unreadable before its pod is told: providers fail now and then.
+_TELL_AFTER: Final = timedelta(minutes=3)
 
 
 class Offloading(NamedTuple):
@@ -82,9 +87,11 @@ class RemoteWork:
         clock: Callable[[], datetime],
         counts: Counts,
         port_server: PortServer | None = None,
+        tell: Callable[[PodEvent], object] = lambda _: None,
     ) -> None:
         self._client = client
         self._counts = counts
+        self._tell = tell
         self._views = views
         self._sources = sources
         self._still_leader = still_leader
@@ -97,6 +104,7 @@ class RemoteWork:
         opened = self._keeper.wake
         self._port = None if port_server is None else LogPort(client, logs, port_server, clock, opened)
         self._statuses = RemotePods(client, clock)
+        self._daemons = DaemonPods(client, views)
         self._job_marks = JobMarks(client, views, self._job_of, clock)
         self._read: dict[str, _Read] = {}
         #: When pods that could not be read are tried again, by the clock of the event loop.
@@ -122,7 +130,7 @@ class RemoteWork:
         stranded = tuple(
             pod
             for pod in self._views.pods.by(BY_NODE, VIRTUAL_NODE)
-            if _is_of_job(pod) and pod.uid not in live and pod.deleted is None and not pod.phase.ended
+            if _was_of_job(pod) and pod.uid not in live and pod.deleted is None and not pod.phase.ended
         )
         jobs = {pod.uid: (pod, job) for pod in (*pending, *stranded) if (job := self._job_of(pod)) is not None}
         self._wanted = {uid: pod for uid, (pod, _) in jobs.items()}
@@ -167,11 +175,35 @@ class RemoteWork:
         self._reports.follow(records)
         pods = tuple(self._views.pods.by(BY_NODE, VIRTUAL_NODE))
         self._tails.keep(pod.uid for pod in pods)
+        self._tell_unreadable_logs(records)
         # A new leader has all of it to do at once, and none may wait for the others.
         async with asyncio.TaskGroup() as together:
             together.create_task(self._statuses.sync(pods, records, self._reports.reports))
+            together.create_task(self._daemons.sync())
             together.create_task(self._read_pods())
             together.create_task(self._job_marks.sync(records))
+
+    def _tell_unreadable_logs(self, records: Iterable[GPUInstance]) -> None:
+        """An event for each pod whose command may have ended without anybody being able to tell."""
+        late, unreadable = self._clock() - _TELL_AFTER, self._reports.unreadable
+        for record in records if unreadable else ():
+            found = unreadable.get(record.uid)
+            ref = next(iter(record.spec.pods), None)
+            if found is None or ref is None or record.state is not InstanceState.RUNNING:
+                continue
+            # Before it runs, a provider may have no log of it.
+            runs_since = record.status.since if record.status is not None else None
+            if max(found.since, runs_since or found.since) > late:
+                continue
+            pod = self._views.pods.get((ref.namespace, ref.name))
+            if pod is None or pod.uid != ref.uid or not self._statuses.reports_exit_code(pod.uid):
+                continue
+            sentence = (
+                f"The log of the container at {record.spec.provider} cannot be read since {found.since:%H:%M:%S} UTC: "
+                f"{found.error.rstrip('.')}. The exit code of the command comes by the log: until it can be read, the "
+                "pod counts as running and its container is billed. Mend what the provider says, or delete the pod."
+            )
+            self._tell(PodEvent(pod=pod, reason=Reason.LOG_UNREADABLE, sentence=sentence, warning=True))
 
     async def _read_pods(self) -> None:
         """Reads whole pods that may leave: informers keep only what planning needs of a pod."""
@@ -231,6 +263,11 @@ class RemoteWork:
 
 def _is_of_job(pod: Pod) -> bool:
     return pod.owner is not None and pod.owner.kind == "Job"
+
+
+def _was_of_job(pod: Pod) -> bool:
+    """Whether a Job had the pod when Forebay bound it: one that is deleted without its pods leaves them ownerless."""
+    return _is_of_job(pod) or (pod.owner is None and MANAGED_MARK in pod.labels)
 
 
 def _offers_containers(source: Source) -> bool:

@@ -7,8 +7,11 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.values import duration
 from forebay.model.counts import counted
 from forebay.model.nodes import Node
+from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Capabilities, Instance, Listing
 
+#: Prices that differ by less are the same: providers round them.
+PRICE_ROUNDING: Final = UsdPerHour("0.001")
 #: A node that has been NotReady for this long is replaced.
 UNHEALTHY_AFTER: Final = timedelta(minutes=5)
 
@@ -38,6 +41,8 @@ class DeliveryWords(NamedTuple):
     gone: str = "is terminated"
     proven: str = "it is gone"
     launch_again: str = "try this offer"
+    #: What it must do after its launch, within its deadline.
+    come_up: str = "be a Ready node with its GPUs"
 
 
 class DeliveryPolicy:
@@ -154,8 +159,7 @@ class DeliveryPolicy:
 
     def accepted(self, record: GPUInstance, instance: Instance) -> str:
         """End of the sentence that the launch was accepted: how it is called, and what comes next."""
-        del record
-        return f" as {instance.id}. Next: the machine must run and register as a node."
+        return f" as {instance.id}{dearer(record, instance)}. Next: the machine must run and register as a node."
 
     def already_there(self, record: GPUInstance, instance: Instance) -> str:
         return f"{self.describe(record)} already exists as {instance.id}. Adopting it."
@@ -177,6 +181,26 @@ class DeliveryPolicy:
             f"nor terminate {self.describe(record)}; billing may continue. Configure the provider again; or terminate "
             "the instance by hand, make sure that it is gone, and remove the finalizer from this GPUInstance."
         )
+
+    def in_other_account(self, record: GPUInstance) -> str:
+        """What is so, and to be done, where its provider has credentials of another account than when it was
+        launched.
+        """
+        provider, named = record.spec.provider, self.describe(record)
+        return (
+            f"{named} was launched with other credentials than those that {provider}{_of_class(record)} has now, and "
+            f"{provider} does not list it with these: they seem to be of another account. So Forebay can neither check "
+            "nor terminate it; billing may continue. Put the former credentials back until it is gone; or terminate "
+            "the instance by hand, make sure that it is gone, and remove the finalizer from this GPUInstance."
+        )
+
+
+def dearer(record: GPUInstance, instance: Instance) -> str:
+    """What to say where the provider bills more than it had offered."""
+    offered = UsdPerHour(str(record.spec.hourly_price or 0))
+    if instance.price is None or instance.price <= offered + PRICE_ROUNDING:
+        return ""
+    return f" at {instance.price}, which was offered at {offered}"
 
 
 def boot_deadline(record: GPUInstance) -> timedelta | None:

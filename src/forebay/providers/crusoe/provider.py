@@ -5,6 +5,7 @@ requests: a launch looks for its own name before it asks for a machine.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -71,8 +72,12 @@ _CREATION_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 2.0
 _PAGE: Final = 100
 _NOT_FOUND: Final = 404
+#: Paths of one machine, operation or disk. Of others Crusoe knows nothing at all where it finds nothing there.
+_OF_ONE: Final = re.compile(r"/(instances|operations|disks)/[^/?]+$")
 #: Ids of disks whose machine is gone.
 _DISK: Final = "disk:"
+#: How the disk is attached that a machine was created with.
+_BOOT_DISK: Final = "os"
 
 CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.NODE,),
@@ -126,7 +131,7 @@ class CrusoeProvider:
         self._secrets = secrets
         self._key = key
         self._regions = frozenset(regions)
-        #: Disks of machines that are being terminated: they must go with them.
+        #: Boot disks of machines that are being terminated: they must go with them.
         self._disks_of: dict[str, frozenset[str]] = {}
         self._deletions = Deletions(self._calls, clock)
         #: By product name: what a machine costs, also one that is not offered at the moment.
@@ -143,7 +148,7 @@ class CrusoeProvider:
             for each in capacities.items
             if each.type in by_name and each.quantity > 0
         }
-        return tuple(each for each in found.values() if not self._regions or each.region in self._regions)
+        return tuple(each for each in found.values() if not self._regions or self._regions & {each.region, each.zone})
 
     async def _types(self, account: CrusoeAccount) -> Mapping[str, VmType]:
         """Machines with GPUs of a known price, by product name."""
@@ -178,7 +183,7 @@ class CrusoeProvider:
             if left is not None:
                 found.setdefault(left.id, left)
         ended = await self._deletions.ends(account, present, found.keys() - present)
-        return Found(instances=tuple(found.values()), ended=ended)
+        return Found(instances=tuple(found.values()), ended=ended, account=account.project_id)
 
     async def terminate(self, instance_id: str) -> None:
         account = await self._account()
@@ -192,7 +197,8 @@ class CrusoeProvider:
             return
         if not vm.name.startswith(name_prefix(self._cluster)):
             raise InstanceGone(f"{instance_id} is no machine of this cluster.")
-        self._disks_of[vm.id] = frozenset(disk.id for disk in vm.disks)
+        # Not those that were attached later, such as the volumes of pods: they have data, and outlive the machine.
+        self._disks_of[vm.id] = frozenset(disk.id for disk in vm.disks if disk.attachment_type == _BOOT_DISK)
         if _PHASES.get(_state(vm)) is not InstancePhase.ENDING:
             path = f"/projects/{account.project_id}/compute/vms/instances/{quote(vm.id, safe='')}"
             accepted = await self._calls.act("DELETE", path, Accepted)
@@ -204,6 +210,14 @@ class CrusoeProvider:
     async def _check(self) -> str:
         await self.instances()
         offers = await self.offers()
+        if self._regions and not offers:
+            locations = sorted({each.location for each in (await self._calls.get("/capacities", Capacities)).items})
+            if not self._regions & {name for each in locations for name in (each, _region(each))}:
+                wrong = " or ".join(sorted(self._regions))
+                raise Rejected(
+                    f"Crusoe lists no machine in {wrong}. Correct regions of the provider; there are: "
+                    f"{', '.join(locations)}."
+                )
         return (
             f"Crusoe accepts the key and has {len(offers)} offers. Its API has no prices: Forebay uses list "
             f"prices of {AS_OF}."
@@ -270,7 +284,7 @@ class CrusoeProvider:
             phase=_PHASES.get(_state(vm), InstancePhase.STARTING),
             owner=owner_of(vm.name, self._cluster),
             price=self._prices.get(vm.type),
-            created=vm.created_at,
+            created=vm.created,
         )
 
     def _leftover(self, disk: StoredDisk) -> Instance | None:
@@ -283,7 +297,7 @@ class CrusoeProvider:
         return Instance(
             id=machine or f"{_DISK}{disk.id}",
             phase=InstancePhase.ENDING,
-            created=disk.created_at,
+            created=disk.created,
             message=f"The machine is gone, and its disk {disk.name} is left.",
         )
 
@@ -312,7 +326,7 @@ def _offer(kind: VmType, location: str, quantity: int) -> Offer:
     return Offer(
         provider=NAME,
         instance_type=kind.product_name,
-        region=location.rpartition("-")[0] or location,
+        region=_region(location),
         zone=location,
         gpu_type=priced.model,
         gpu_count=kind.num_gpu,
@@ -326,6 +340,11 @@ def _offer(kind: VmType, location: str, quantity: int) -> Offer:
         labels={"kubernetes.io/arch": "amd64"},
         billing=CAPABILITIES.billing,
     )
+
+
+def _region(location: str) -> str:
+    """`us-east1` of `us-east1-a`."""
+    return location.rpartition("-")[0] or location
 
 
 def _state(vm: Vm) -> str:
@@ -349,8 +368,10 @@ def _read_error(body: bytes) -> tuple[str, str]:
 
 
 def _meaning(refusal: CloudRefusal) -> ProviderError | None:
-    if refusal.status == _NOT_FOUND:
+    if refusal.status == _NOT_FOUND and _OF_ONE.search(refusal.path):
         return InstanceGone(f"{refusal.fact}: there is nothing of that id any more.")
+    if refusal.status == _NOT_FOUND:
+        return Rejected(f"{refusal.fact}. Correct endpoint of the provider, or project_id in its account file.")
     if refusal.acts and refusal.status < 500:  # noqa: PLR2004 (HTTP's own numbers)
         return _refused(f"{refusal.code} {refusal.message}", refusal.fact)
     return None

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from forebay.providers.cloud_frame import stated_time
+
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True):
     """Field names are the API's own."""
@@ -43,8 +45,12 @@ class Vm(_Wire, frozen=True, kw_only=True):
     name: str
     state: str
     type: str = ""
-    created_at: datetime | None = None
+    created_at: str | None = None
     disks: tuple[AttachedDisk, ...] = ()
+
+    @property
+    def created(self) -> datetime | None:
+        return stated_time(self.created_at)
 
 
 class VmPage(_Wire, frozen=True, kw_only=True):
@@ -60,7 +66,11 @@ class StoredDisk(_Wire, frozen=True, kw_only=True):
     id: str
     name: str
     attached_to: tuple[VmAttachment, ...] = ()
-    created_at: datetime | None = None
+    created_at: str | None = None
+
+    @property
+    def created(self) -> datetime | None:
+        return stated_time(self.created_at)
 
 
 class StoredDisks(_Wire, frozen=True, kw_only=True):
@@ -80,11 +90,7 @@ class VmOperation(_Wire, frozen=True, kw_only=True):
     @property
     def completed(self) -> datetime | None:
         """When it was done; None where Crusoe does not say, or not in a form that can be read."""
-        try:
-            done = msgspec.convert(self.completed_at, datetime)
-        except msgspec.ValidationError:
-            return None
-        return done if done.tzinfo is not None else None
+        return stated_time(self.completed_at)
 
     @property
     def vm_id(self) -> str:

@@ -56,6 +56,7 @@ _QUOTA: Final = frozenset({"QUOTA_EXCEEDED", "quotaExceeded"})
 _RATE: Final = frozenset({"RATE_LIMIT_EXCEEDED", "rateLimitExceeded", "userRateLimitExceeded", "RESOURCE_EXHAUSTED"})
 _TAKEN: Final = frozenset({"RESOURCE_ALREADY_EXISTS", "alreadyExists"})
 _FORBIDDEN_CODES: Final = frozenset({"PERMISSIONS_ERROR", "PERMISSION_DENIED", "forbidden", "insufficientPermissions"})
+_NOT_ENABLED: Final = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
 _BROKEN: Final = frozenset({"INTERNAL_ERROR", "internalError", "backendError", "INTERNAL"})
 
 
@@ -76,6 +77,7 @@ class GoogleErrors:
         answer = _answer(body)
         items = answer.error.errors
         codes = {code for item in items for code in (item.reason, item.code) if code} | {answer.error.status}
+        codes |= {detail.reason for detail in answer.error.details}
         fact = f"Google answered {status}{self._quoted(answer.error.message or _message(items))}"
         if status == _CONFLICT and (codes & _TAKEN or not items):
             return NameTaken()
@@ -86,8 +88,6 @@ class GoogleErrors:
         if status == _TOO_MANY:
             return self._rate_limited(fact, stated)
         if status in {_UNAUTHORIZED, _FORBIDDEN}:
-            if "accessNotConfigured" in codes or "SERVICE_DISABLED" in codes:
-                return BadCredentials(f"{fact}: an API is not enabled in the project. Enable it.")
             return BadCredentials(f"{fact}: the identity of {identity} may not do this. Correct it, or grant the role.")
         if status == _NOT_FOUND:
             return InstanceGone(f"{fact}: there is nothing of that name any more.")
@@ -128,6 +128,9 @@ class GoogleErrors:
             return QuotaReached(f"{fact}: a quota of the project is used up. Raise it.", scope=scope)
         if codes & _RATE:
             return self._rate_limited(fact, wait)
+        if codes & _NOT_ENABLED:
+            # Before what else such an answer says: that permission is denied, which no role would change.
+            return BadCredentials(f"{fact}: an API is not enabled in the project. Enable it.")
         if codes & _FORBIDDEN_CODES:
             return BadCredentials(f"{fact}: the identity may not do this. Grant the role.")
         return None

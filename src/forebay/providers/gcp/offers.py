@@ -120,7 +120,7 @@ class OfferList:
             accelerators = await self._reachable("acceleratorTypes", ACCELERATORS_FILTER)
             unique = {(each.name, each.zone): each for each in machines(types, accelerators)}
             self._machines = tuple(
-                each for each in unique.values() if not self._regions or each.region in self._regions
+                each for each in unique.values() if not self._regions or self._regions & {each.region, each.zone}
             )
             self._listed_at = now
         return self._machines

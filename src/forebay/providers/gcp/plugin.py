@@ -11,7 +11,7 @@ from forebay.providers.gcp.auth import GoogleIdentity
 from forebay.providers.gcp.calls import GoogleCalls
 from forebay.providers.gcp.groups import GcpGroups
 from forebay.providers.gcp.provider import CAPABILITIES, GcpProvider
-from forebay.providers.pacing import paced
+from forebay.providers.pacing import cloud_transport
 from forebay.providers.plugin import ProviderContext, ProviderNotServed, ProviderPlugin
 from forebay.providers.secrets import Secrets
 
@@ -21,7 +21,7 @@ _LONGEST_RUN: Final = timedelta(days=7)
 
 
 def _build(entry: Entry, context: ProviderContext) -> Provider:
-    transport = paced(context.make_transport(None), CAPABILITIES)
+    transport = cloud_transport(context.make_transport(None), CAPABILITIES)
     secrets = Secrets(context.secrets, context.namespace, context.redactor)
     identity = GoogleIdentity(transport, secrets, entry.credentials_ref, context.clock)
     calls = GoogleCalls(transport, identity, context.redactor, context.clock, entry.endpoint)
@@ -35,7 +35,7 @@ def _build_groups(spec: NodeProvisionerSpec, context: ProviderContext) -> Groups
     run = None if groups.run_duration is None else duration(groups.run_duration)
     if run is not None and not _SHORTEST_RUN <= run <= _LONGEST_RUN:
         raise ProviderNotServed(f"provider.runDuration is {groups.run_duration}: Google takes 10m to 168h. Correct it.")
-    transport = paced(context.make_transport(None), CAPABILITIES)
+    transport = cloud_transport(context.make_transport(None), CAPABILITIES)
     secrets = Secrets(context.secrets, context.namespace, context.redactor)
     identity = GoogleIdentity(transport, secrets, groups.credentials_ref, context.clock, groups.project)
     calls = GoogleCalls(transport, identity, context.redactor, context.clock, groups.endpoint)

@@ -23,7 +23,7 @@ from forebay.model.sources import (
     RateLimit,
 )
 from forebay.providers.base import InstanceGone, LaunchRequest, OutcomeUnknown, ProviderError, Rejected, Unavailable
-from forebay.providers.cloud_frame import checked
+from forebay.providers.cloud_frame import checked, of_one_account
 from forebay.providers.gcp.calls import CALL_SECONDS, OPERATION_SECONDS, GoogleCalls, NameTaken
 from forebay.providers.gcp.deletions import InstanceEnds
 from forebay.providers.gcp.machines import PHASES
@@ -107,6 +107,13 @@ class GcpProvider:
         )
 
     async def instances(self) -> Found:
+        return await of_one_account(self.account, self._instances)
+
+    async def account(self) -> str:
+        """The project: whoever may rent in it sees the same instances."""
+        return await self.calls.identity.project()
+
+    async def _instances(self) -> Found:
         """Every instance with this cluster's label, and every disk of one that is gone. A zone that cannot be listed
         makes the whole listing an error.
         """
@@ -214,6 +221,7 @@ class GcpProvider:
             node_name=found.name,
             provider_id=f"gce://{project}/{zone}/{found.name}",
             message=found.status_message or None,
+            ends_at=found.resource_status.scheduling.termination_timestamp,
         )
 
     def _leftover(self, disk: ComputeDisk) -> Instance | None:

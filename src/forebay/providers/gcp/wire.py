@@ -18,12 +18,18 @@ class ErrorItem(_Wire, frozen=True, kw_only=True):
     message: str = ""
 
 
+class ErrorDetail(_Wire, frozen=True, kw_only=True):
+    #: Of an ErrorInfo, such as SERVICE_DISABLED; details of other kinds have none.
+    reason: str = ""
+
+
 class ErrorBody(_Wire, frozen=True, kw_only=True):
     code: int | str = 0
     message: str = ""
     #: Such as RESOURCE_EXHAUSTED, in responses of Cloud Billing.
     status: str = ""
     errors: tuple[ErrorItem, ...] = ()
+    details: tuple[ErrorDetail, ...] = ()
 
 
 class ErrorAnswer(_Wire, frozen=True, kw_only=True):
@@ -62,6 +68,17 @@ class InstanceScheduling(_Wire, frozen=True, kw_only=True):
     provisioning_model: str = ""
 
 
+class ActualScheduling(_Wire, frozen=True, kw_only=True):
+    #: When Google ends the instance, by its maxRunDuration.
+    termination_timestamp: datetime | None = None
+
+
+class ActualStatus(_Wire, frozen=True, kw_only=True):
+    """What is so of an instance, beside what was asked for."""
+
+    scheduling: ActualScheduling = ActualScheduling()
+
+
 class ComputeInstance(_Wire, frozen=True, kw_only=True):
     name: str
     zone: str
@@ -73,6 +90,7 @@ class ComputeInstance(_Wire, frozen=True, kw_only=True):
     #: GPUs that are not part of the machine type; listings may also repeat those that are.
     guest_accelerators: tuple[AttachedAccelerator, ...] = ()
     scheduling: InstanceScheduling = InstanceScheduling()
+    resource_status: ActualStatus = ActualStatus()
 
 
 class ComputeDisk(_Wire, frozen=True, kw_only=True):

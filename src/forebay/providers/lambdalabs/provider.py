@@ -21,7 +21,7 @@ from forebay.model.sources import (
 from forebay.net.transport import Transport
 from forebay.providers.base import BootKind, LaunchRequest, OutcomeUnknown, Rejected
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
-from forebay.providers.cloud_frame import checked, require_regions
+from forebay.providers.cloud_frame import checked, of_one_account, require_regions
 from forebay.providers.lambdalabs.errors import DIALECT, ObjectMissing, gone
 from forebay.providers.lambdalabs.offers import BILLING, hourly_price, offers
 from forebay.providers.lambdalabs.ssh_key import ClusterKey
@@ -130,7 +130,7 @@ class LambdaProvider:
             id=launched.instance_ids[0],
             phase=InstancePhase.STARTING,
             owner=request.uid,
-            price=request.offer.price,
+            # Without the price: the answer has none, and that of the offer may be a minute old. Listings tell it.
             node_name=request.node_name,
         )
 
@@ -138,6 +138,9 @@ class LambdaProvider:
         return (await self._calls.act("POST", LAUNCH, LambdaData[LambdaLaunched], order)).data
 
     async def instances(self) -> Found:
+        return await of_one_account(self._calls.account, self._instances)
+
+    async def _instances(self) -> Found:
         """All instances with the cluster's tag: one answer has the whole account."""
         listed = (await self._calls.get(INSTANCES, LambdaData[tuple[LambdaInstance, ...]])).data
         own = [each for each in listed if each.tag(_CLUSTER) == self._cluster and each.status != _GONE]

@@ -34,7 +34,7 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
-from forebay.providers.cloud_frame import checked, require_regions
+from forebay.providers.cloud_frame import checked, of_one_account, require_regions, stated_time
 from forebay.providers.node_size import allocatable
 from forebay.providers.paperspace.errors import DIALECT, NothingThere
 from forebay.providers.paperspace.pages import all_pages
@@ -183,16 +183,20 @@ class PaperspaceProvider:
         return _instance(made.data, request.uid, InstancePhase.STARTING)
 
     async def instances(self) -> Found:
+        return await of_one_account(self._calls.account, self._instances)
+
+    async def _instances(self) -> Found:
         machines = [
             each
             for each in await all_pages(self._calls, MACHINES, PaperspaceMachine)
             if each.name.startswith(self._prefix)
         ]
-        present = [each for each in machines if each.dt_deleted is None]
+        present = [each for each in machines if not each.dt_deleted]
         instances = [await self._listed(each) for each in present]
-        ended = {each.id: each.dt_deleted for each in machines if each.dt_deleted is not None}
+        ends = ((each.id, stated_time(each.dt_deleted)) for each in machines)
+        ended = {machine: at for machine, at in ends if at is not None}
         self._names = {each.id: each.name for each in present}
-        gone = {each.name: False for each in machines if each.dt_deleted is not None}
+        gone = {each.name: False for each in machines if each.dt_deleted}
         left = await self._scripts.sweep(gone | {each.name: each.state not in _OFF for each in present})
         return Found(
             instances=tuple(instances), ended=ended, leftovers=tuple(f"startup script {name}" for name in left)
@@ -308,6 +312,6 @@ def _instance(machine: PaperspaceMachine, uid: str, phase: InstancePhase, messag
         phase=phase,
         owner=uid,
         price=UsdPerHour(listed) if listed is not None else None,
-        created=machine.dt_created,
+        created=stated_time(machine.dt_created),
         message=message,
     )

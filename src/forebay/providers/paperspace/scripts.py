@@ -13,6 +13,7 @@ import structlog
 
 from forebay.providers.base import OutcomeUnknown, ProviderError, Unavailable
 from forebay.providers.cloud_calls import CloudCalls
+from forebay.providers.cloud_frame import stated_time
 from forebay.providers.paperspace.errors import NothingThere
 from forebay.providers.paperspace.pages import all_pages
 from forebay.providers.paperspace.wire import SCRIPTS, PaperspaceNewScript, PaperspaceScript
@@ -43,6 +44,8 @@ class StartupScripts:
         self._made = 0
         #: Names of machines that were terminated.
         self._ended: set[str] = set()
+        #: When scripts were first listed, by id, of which it is not told when they were made.
+        self._first_seen: dict[str, datetime] = {}
 
     async def add(self, name: str, text: str) -> str:
         """Id of a new script. Nothing is launched yet, so a failure never leaves the launch unknown."""
@@ -74,26 +77,30 @@ class StartupScripts:
         made = self._made
         try:
             own = [each for each in await all_pages(self._calls, SCRIPTS, PaperspaceScript) if self._is_own(each)]
-            left = {each.name for each in own}
+            # By id: a launch whose answer was lost is repeated with a script of the same name.
+            left = {each.id: each.name for each in own}
             for script in own:
                 may_boot = False if script.name in self._ended else machines.get(script.name)
                 if not self._needed(script, may_boot=may_boot):
                     await self._delete(script.id)
-                    left.discard(script.name)
+                    del left[script.id]
         except ProviderError as error:
             log.warning("startup scripts not deleted", prefix=self._prefix, error=str(error))
             return (f"{self._prefix}...",)
         self._may_exist = bool(left) or made != self._made
         self._ended &= machines.keys()
-        return tuple(sorted(left - machines.keys()))
+        there = {each.id for each in own}
+        self._first_seen = {key: at for key, at in self._first_seen.items() if key in there}
+        return tuple(sorted(set(left.values()) - machines.keys()))
 
     def _is_own(self, script: PaperspaceScript) -> bool:
-        return script.name.startswith(self._prefix) and script.dt_deleted is None
+        return script.name.startswith(self._prefix) and not script.dt_deleted
 
     def _needed(self, script: PaperspaceScript, *, may_boot: bool | None) -> bool:
         if may_boot is False:
             return False
-        age = self._clock() - script.dt_created if script.dt_created is not None else timedelta.max
+        now = self._clock()
+        age = now - (stated_time(script.dt_created) or self._first_seen.setdefault(script.id, now))
         # Without a machine, the launch may still be on its way, or the listing lag.
         return age < (self._launch_takes if may_boot is None else self._join_takes)
 

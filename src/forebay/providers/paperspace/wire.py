@@ -13,7 +13,6 @@
 An error is {"code", "message"}.
 """
 
-from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -44,8 +43,9 @@ class PaperspaceMachine(_Wire, frozen=True, kw_only=True):
     #: off, starting, stopping, restarting, serviceready, ready, upgrading or provisioning; a later API may have others.
     state: str
     machine_type: str = ""
-    dt_created: datetime | None = None
-    dt_deleted: datetime | None = None
+    dt_created: str | None = None
+    #: None or "" while it exists.
+    dt_deleted: str | None = None
 
 
 class PaperspaceEvent(_Wire, frozen=True, kw_only=True):
@@ -84,8 +84,9 @@ class PaperspaceTemplate(_Wire, frozen=True, kw_only=True):
 class PaperspaceScript(_Wire, frozen=True, kw_only=True):
     id: str
     name: str
-    dt_created: datetime | None = None
-    dt_deleted: datetime | None = None
+    dt_created: str | None = None
+    #: None or "" while it exists.
+    dt_deleted: str | None = None
 
 
 class PaperspaceNewScript(_Wire, frozen=True, kw_only=True):

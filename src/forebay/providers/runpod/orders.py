@@ -77,8 +77,12 @@ def _disk(container: ContainerSpec) -> int | None:
     return None if container.disk_gib is None else math.ceil(container.disk_gib * _GB_PER_GIB)
 
 
-def instance_of(pod: RunpodPod, owner: str) -> Instance:
+def instance_of(pod: RunpodPod, owner: str, *, restarted: bool = False) -> Instance:
+    """`restarted`: RunPod runs the container again, so it had exited."""
     phase, cost = _PHASES.get(pod.status or ""), pod.hourly_cost
+    message = "RunPod: ERROR" if phase is InstancePhase.FAILED else None
+    if restarted and phase is InstancePhase.RUNNING:
+        phase, message = InstancePhase.FINISHED, "it had exited, and RunPod has started it again"
     return Instance(
         id=pod.id,
         # A status of a later API: it exists, and more is not known.
@@ -87,6 +91,6 @@ def instance_of(pod: RunpodPod, owner: str) -> Instance:
         price=None if cost is None else hourly_price(cost),
         created=pod.created,
         billed=phase is not InstancePhase.FINISHED or cost is None or cost > 0,
-        message="RunPod: ERROR" if phase is InstancePhase.FAILED else None,
+        message=message,
         delivers=Delivery.CONTAINER,
     )

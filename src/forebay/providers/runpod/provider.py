@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import quote
 
 from forebay.api.parts import SecretKeyRef
+from forebay.model.counts import counted
 from forebay.model.secret_text import SecretText
 from forebay.model.sources import (
     Capabilities,
@@ -31,11 +32,12 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
-from forebay.providers.cloud_frame import checked, require_regions
+from forebay.providers.cloud_frame import checked, of_one_account, require_regions
 from forebay.providers.runpod.errors import DIALECT, InvalidOrder, PodNotFound, RefusedOrder
 from forebay.providers.runpod.log_stream import Following, log_lines
 from forebay.providers.runpod.offers import COUNTS, cloud_of, gpu_id, in_stock, offers
 from forebay.providers.runpod.orders import instance_of, order_of, owner_of
+from forebay.providers.runpod.restarts import Restarts
 from forebay.providers.runpod.wire import (
     BASE,
     DATA_CENTERS,
@@ -53,8 +55,6 @@ from forebay.providers.runpod.wire import (
     RunpodRegistryOrder,
 )
 from forebay.providers.secrets import Secrets
-
-T = TypeVar("T")
 
 CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.CONTAINER,),
@@ -111,6 +111,7 @@ class RunpodProvider:
         self._created: dict[str, datetime] = {}
         #: Pods whose GPUs did nothing when they were last listed.
         self._idle: frozenset[str] = frozenset()
+        self._restarts = Restarts()
         #: When pods were last asked for, and the status of each by the answer.
         self._listed = datetime.min.replace(tzinfo=UTC)
         self._statuses: Mapping[str, str | None] = {}
@@ -125,7 +126,7 @@ class RunpodProvider:
         found: list[Offer] = []
         for count in COUNTS:
             path = f"{GPUS}?include=AVAILABILITY&product=POD&count={count}&cloud={SECURE}"
-            found += offers(count, (await self._read(path, RunpodGpuTypes)).gpus, self._regions)
+            found += offers(count, (await self._calls.get(path, RunpodGpuTypes)).gpus, self._regions)
         return tuple(found)
 
     async def launch(self, request: LaunchRequest) -> Instance:
@@ -163,13 +164,17 @@ class RunpodProvider:
         return Rejected(f"{fact}: {known}. Correct the pod, or exclude the GPU type.", scope=FailureScope.ORDER)
 
     async def instances(self) -> Found:
+        return await of_one_account(self._calls.account, self._instances)
+
+    async def _instances(self) -> Found:
         """All pods of this cluster: one answer has the whole account."""
         asked = self._clock()
-        listed = (await self._read(PODS, RunpodPods)).pods
+        listed = (await self._calls.get(PODS, RunpodPods)).pods
         await self._doubt({each.id for each in listed})
         self._listed, self._statuses = asked, {each.id: each.status for each in listed}
+        self._restarts.look(listed, asked)
         own = tuple(
-            instance_of(each, owner)
+            instance_of(each, owner, restarted=each.id in self._restarts)
             for each in listed
             if each.status != _TERMINATED and (owner := owner_of(each, self._cluster)) is not None
         )
@@ -195,13 +200,6 @@ class RunpodProvider:
 
     def idle_containers(self) -> Collection[str]:
         return self._idle
-
-    async def _read(self, path: str, answer: type[T]) -> T:
-        """What others wait for is asked a second time where RunPod fails, and not only at the next poll."""
-        try:
-            return await self._calls.get(path, answer)
-        except Unavailable:
-            return await self._calls.get(path, answer)
 
     async def terminate(self, instance_id: str) -> None:
         path = f"{PODS}/{quote(instance_id, safe='')}"
@@ -257,7 +255,7 @@ class RunpodProvider:
 
     async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}
-        for each in (await self._read(REGISTRIES, RunpodRegistries)).registries:
+        for each in (await self._calls.get(REGISTRIES, RunpodRegistries)).registries:
             found.setdefault(each.name, []).append(each.id)
         return found
 
@@ -280,9 +278,10 @@ class RunpodProvider:
             centers = (await self._calls.get(DATA_CENTERS, RunpodDataCenters)).data_centers
             require_regions("RunPod", self._regions, {each.id for each in centers}, "data center")
         path = f"{GPUS}?include=AVAILABILITY&product=POD&count=1&cloud={SECURE}"
-        found = list(offers(1, (await self._calls.get(path, RunpodGpuTypes)).gpus, self._regions))
+        found = offers(1, (await self._calls.get(path, RunpodGpuTypes)).gpus, self._regions)
+        types = {each.instance_type for each in found}
         return (
-            f"RunPod accepts the API key and has {len(found)} GPU types in stock. "
+            f"RunPod accepts the API key and offers {counted(len(types), 'GPU type')}. "
             f"Containers of this cluster: {running}."
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -48,6 +48,10 @@ class RunpodOrder(_Wire, frozen=True, kw_only=True):
     start_ssh: bool = False
 
 
+#: A hundred years.
+_MOST_SECONDS: Final = 3_155_760_000
+
+
 class RunpodGpuUse(_Wire, frozen=True, kw_only=True):
     #: Percent.
     util: int | float | None = None
@@ -55,6 +59,11 @@ class RunpodGpuUse(_Wire, frozen=True, kw_only=True):
 
 class RunpodRuntime(_Wire, frozen=True, kw_only=True):
     gpus: tuple[RunpodGpuUse, ...] | None = None
+
+
+class RunpodUptime(_Wire, frozen=True, kw_only=True):
+    #: Seconds since the container started.
+    uptime: Annotated[int, msgspec.Meta(gt=0, le=_MOST_SECONDS)]
 
 
 class RunpodPod(_Wire, frozen=True, kw_only=True):
@@ -83,6 +92,12 @@ class RunpodPod(_Wire, frozen=True, kw_only=True):
     @property
     def created(self) -> datetime | None:
         return _time(self.created_at)
+
+    @property
+    def uptime(self) -> int | None:
+        """Seconds for which its container has run, where that can be read."""
+        found = _read(self.runtime, RunpodUptime)
+        return None if found is None else found.uptime
 
     @property
     def idle(self) -> bool:

@@ -30,7 +30,7 @@ from forebay.providers.base import (
     LogLine,
     Unavailable,
 )
-from forebay.providers.cloud_frame import all_items, checked
+from forebay.providers.cloud_frame import all_items, checked, of_one_account
 from forebay.providers.secrets import Secrets
 from forebay.providers.simulated.calls import CALL_SECONDS, market_calls
 from forebay.providers.simulated.wire import (
@@ -103,6 +103,12 @@ class SimulatedProvider:
         return _instance(await self._calls.act("POST", INSTANCES, MarketInstance, _order(request)))
 
     async def instances(self) -> Found:
+        return await of_one_account(self.account, self._instances)
+
+    async def account(self) -> str:
+        return await self._calls.account()
+
+    async def _instances(self) -> Found:
         """All pages. A page that cannot be read makes the whole listing an error."""
         ended: dict[str, datetime] = {}
 

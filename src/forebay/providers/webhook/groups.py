@@ -4,7 +4,8 @@ A group has the fields of `machines` in a GPUNodeClass, under the same rules; a 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -19,6 +20,9 @@ from forebay.model.quantities import InvalidQuantity, Quantity
 from forebay.model.requirements import integer
 
 GROUP_SUFFIX: Final = "_GPU_COUNT"
+_ENDPOINTS: Final = ("_SCALE_UP_ENDPOINT", "_SCALE_DOWN_ENDPOINT")
+#: How much alike two names must be for one to be taken for the other: 1 is equal.
+_LIKE: Final = 0.8
 
 
 class Groups(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +31,8 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[Machine, ...] = ()
     #: The variable that states the number of GPUs of each machine, by its name.
     gpu_count_variables: Mapping[str, str] = {}
-    #: A sentence for each variable that must be corrected. Its group is not in `machines`.
+    #: A sentence for each variable that must be corrected. Its group is not in `machines`, unless the variable is one
+    #: that no machine has.
     problems: tuple[str, ...] = ()
 
 
@@ -49,6 +54,7 @@ def read_groups(environment: Mapping[str, str]) -> Groups:
             machines[machine.name] = machine
             named_by[machine.name] = f"{prefix}_NAME"
         problems += group.problems
+    problems += [*_without_count(variables), *_mistyped(variables, prefixes)]
     return Groups(
         machines=tuple(machines.values()),
         gpu_count_variables={
@@ -56,6 +62,34 @@ def read_groups(environment: Mapping[str, str]) -> Groups:
         },
         problems=tuple(problems),
     )
+
+
+def _without_count(variables: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each machine that has endpoints and is no group: without it, the machine would never be used."""
+    found = {
+        name.removesuffix(suffix)
+        for suffix in _ENDPOINTS
+        for name in variables
+        if name.endswith(suffix) and name != suffix
+    }
+    for prefix in sorted(found):
+        if f"{prefix}{GROUP_SUFFIX}" not in variables:
+            yield (
+                f"{prefix}{GROUP_SUFFIX} is missing: set it to the number of GPUs in the machine. Forebay skips this "
+                "machine until then."
+            )
+
+
+def _mistyped(variables: Mapping[str, str], prefixes: Sequence[str]) -> Iterator[str]:
+    """A sentence for each variable of a group that is written almost like one of a machine, and has no effect."""
+    for name in sorted(variables):
+        possible = [each for each in prefixes if name.startswith(f"{each}_")]
+        if not possible or any(name.removeprefix(each) in VARIABLES for each in possible):
+            continue
+        prefix = max(possible, key=len)
+        unset = [each for each in VARIABLES if f"{prefix}{each}" not in variables]
+        if near := get_close_matches(name.removeprefix(prefix), unset, 1, _LIKE):
+            yield f"{name} is no variable of a machine and has no effect; did you mean {prefix}{near[0]}?"
 
 
 def shown(machine: Machine) -> Machine:

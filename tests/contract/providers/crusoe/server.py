@@ -314,7 +314,7 @@ class CrusoeCloud(ConformanceServer):
             if rented.id in {each["vm_id"] for each in disk["attached_to"]}
         ]
         for name in own:
-            if self.leaves_disks:
+            if self.leaves_disks or self.others["disks"][name]["attached_to"][0]["attachment_type"] == "data":
                 self.others["disks"][name]["attached_to"] = []
             else:
                 del self.others["disks"][name]
@@ -363,7 +363,7 @@ class CrusoeCloud(ConformanceServer):
             "maintenance_policy": "unspecified",
             "disks": [
                 {key: each for key, each in disk.items() if key != "attached_to"}
-                | {"attachment_type": "os", "mode": "read-write"}
+                | {"attachment_type": disk["attached_to"][0]["attachment_type"], "mode": "read-write"}
                 for disk in own
             ],
             "network_interfaces": [],

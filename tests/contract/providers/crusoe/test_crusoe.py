@@ -130,6 +130,21 @@ async def test_offers_have_live_stock_and_dated_list_prices():
         )
 
 
+@pytest.mark.parametrize("named", ["us-east1", "us-east1-a"])
+async def test_a_region_is_named_with_or_without_the_letter_of_a_location(named):
+    async with crusoe(regions=(named,)) as world:
+        assert {each.zone for each in await world.provider.offers()} == {"us-east1-a"}
+
+
+async def test_a_region_that_crusoe_does_not_have_is_named_with_those_there_are():
+    async with crusoe(regions=("us-esat1",)) as world:
+        check = await world.provider.check()
+        assert (check.ok, check.sentence) == (
+            False,
+            f"Crusoe lists no machine in us-esat1. Correct regions of the provider; there are: {', '.join(LOCATIONS)}.",
+        )
+
+
 async def test_an_amd_gpu_has_the_resource_and_the_image_of_amd():
     async with crusoe(regions=("us-east1",)) as world:
         request = await world.request(kind="mi300x-192gb-ib.8x")
@@ -264,6 +279,39 @@ async def test_a_disk_that_is_left_behind_belongs_to_its_machine_until_it_is_del
             await world.provider.terminate(launched.id)
 
 
+async def test_a_project_that_crusoe_does_not_find_is_no_proof_that_a_machine_is_gone():
+    async with crusoe() as world:
+        launched = await world.launch()
+        request = await world.request("uid-2")
+        said = "Correct endpoint of the provider, or project_id in its account file"
+        for call, ask in (
+            ("list_instances", world.provider.instances),
+            ("list_instances", lambda: world.provider.terminate(launched.id)),
+            ("list_disks", world.provider.instances),
+            ("create", lambda: world.provider.launch(request)),
+        ):
+            world.server.script(call, world.server.refusal(404, "project not found"))
+            with pytest.raises(Rejected, match=said):
+                await ask()
+        assert world.server.running == {launched.id}
+
+
+async def test_a_volume_of_pods_that_is_attached_to_a_machine_outlives_it():
+    async with crusoe() as world:
+        launched = await world.launch()
+        disks = world.server.others["disks"]
+        (boot,) = disks.values()
+        attached = [{**boot["attached_to"][0], "attachment_type": "data"}]
+        disks["pvc-1"] = {**boot, "id": "pvc-1", "name": "pvc-1", "attached_to": attached}
+        await world.provider.terminate(launched.id)
+        await asyncio.sleep(15)
+        assert (await world.provider.instances()).instances == ()
+        with pytest.raises(InstanceGone):
+            await world.provider.terminate(launched.id)
+        assert list(disks) == ["pvc-1"]
+        assert disks["pvc-1"]["attached_to"] == []
+
+
 @pytest.mark.parametrize("answer", ["not a time", "", "2026-01-02T03:04:05"], ids=["garbled", "empty", "no zone"])
 async def test_an_operation_that_does_not_say_when_it_was_done_tells_no_end(answer):
     async with crusoe() as world:
@@ -275,6 +323,15 @@ async def test_an_operation_that_does_not_say_when_it_was_done_tells_no_end(answ
         world.server.script("get_operation", market_faults.MarketFault(status=200, body=body))
         for _ in range(2):
             assert (await world.provider.instances()).ended == {}
+
+
+@pytest.mark.parametrize("odd", ["", "not a time", "2026-01-02T03:04:05"], ids=["empty", "garbled", "no zone"])
+async def test_a_disk_of_somebody_else_with_an_odd_time_hides_no_listing(odd):
+    async with crusoe() as world:
+        launched = await world.launch()
+        (disk,) = world.server.others["disks"].values()
+        world.server.others["disks"]["x"] = {**disk, "id": "x", "name": "scratch", "attached_to": [], "created_at": odd}
+        assert [each.id for each in (await world.provider.instances()).instances] == [launched.id]
 
 
 async def test_a_disk_that_was_left_behind_before_a_restart_is_found_by_its_name():
@@ -292,7 +349,7 @@ async def test_a_disk_that_was_left_behind_before_a_restart_is_found_by_its_name
 
 async def test_a_failed_list_of_disks_makes_the_listing_an_error():
     async with crusoe() as world:
-        world.server.script("list_disks", market_faults.server_error(500))
+        world.server.script("list_disks", *[market_faults.server_error(500)] * 2)
         with pytest.raises(Unavailable):
             await world.provider.instances()
 

@@ -107,6 +107,7 @@ INSTANCE = an_object(
     creationTimestamp=TIME,
     machineType=TEXT,
     scheduling=an_object(provisioningModel=TEXT),
+    resourceStatus=an_object(scheduling=an_object(terminationTimestamp=TIME)),
     guestAccelerators=a_list(an_object(acceleratorType=TEXT, acceleratorCount=NUMBER)),
 )
 DISK = an_object(

@@ -436,6 +436,9 @@ class ComputeEngine(GroupServer, ConformanceServer):
         if (attached := ATTACHED.get(rented.order.instance_type)) is not None:
             gpu = _url(f"zones/{rented.order.zone}/acceleratorTypes/{attached[1]}")
             said["guestAccelerators"] = [{"acceleratorType": gpu, "acceleratorCount": attached[2]}]
+        if (longest := rented.order.max_run_seconds) is not None:
+            ends = _time(rented.line.created + timedelta(seconds=longest))
+            said["resourceStatus"] = {"scheduling": {"terminationTimestamp": ends}}
         return {
             "kind": "compute#instance",
             "id": self.number_of(rented),

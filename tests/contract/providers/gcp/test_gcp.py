@@ -17,7 +17,7 @@ from forebay.model.secret_text import SecretText
 from forebay.model.sources import FailureScope, InstancePhase
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
-from forebay.net.transport import Request
+from forebay.net.transport import Headers, Request
 from forebay.providers.base import (
     BadCredentials,
     BootKind,
@@ -127,6 +127,11 @@ async def test_offers_are_the_sum_of_the_catalogs_prices_on_demand_and_spot():
         assert offers["n1-standard-8+1xT4", "us-central1-a", True].reclaims_per_million_hours > 0
 
 
+async def test_only_the_zones_of_the_class_are_offered():
+    async with google(regions=("us-central1-a",)) as world:
+        assert {each.zone for each in await world.provider.offers()} == {"us-central1-a"}
+
+
 async def test_only_the_regions_of_the_class_are_offered():
     async with google(regions=("europe-west4",)) as world:
         assert {each.region for each in await world.provider.offers()} == {"europe-west4"}
@@ -194,6 +199,8 @@ async def test_google_deletes_a_machine_by_itself_after_its_longest_run_time():
         launched = await world.launch(max_run_time=timedelta(hours=2))
         assert world.inserted()["scheduling"]["maxRunDuration"] == {"seconds": "7200"}
         assert world.inserted()["scheduling"]["instanceTerminationAction"] == "DELETE"
+        (listed,) = (await world.provider.instances()).instances
+        assert listed.ends_at == listed.created + timedelta(hours=2)
         await asyncio.sleep(7190)
         assert world.server.running == {launched.id}
         await asyncio.sleep(20)
@@ -286,6 +293,25 @@ async def test_what_a_refused_insert_means(status, reason, error):
         if error is RateLimited:
             assert caught.value.retry_after == timedelta(minutes=1)
         assert world.server.running == frozenset()
+
+
+INFO = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "SERVICE_DISABLED", "metadata": {"service": "x"}}
+NOT_ENABLED = [
+    {"errors": [{"message": "because", "domain": "usageLimits", "reason": "accessNotConfigured"}]},
+    {"details": [{"@type": "type.googleapis.com/google.rpc.Help", "links": []}, INFO]},
+]
+
+
+@pytest.mark.parametrize("fields", NOT_ENABLED, ids=["compute", "billing"])
+async def test_an_api_that_is_not_enabled_is_told_as_that_and_not_as_a_missing_role(fields):
+    error = {"code": 403, "message": "The API is disabled", "status": "PERMISSION_DENIED", **fields}
+    async with google() as world:
+        body = msgspec.json.encode({"error": error})
+        found = world.provider.calls.errors.of_response(403, Headers(), body, acts=False, identity="Secret a/b")
+    assert isinstance(found, BadCredentials)
+    assert str(found) == (
+        'Google answered 403 ("The API is disabled"): an API is not enabled in the project. Enable it.'
+    )
 
 
 async def test_an_operation_is_seen_again_after_a_failed_look():
@@ -435,7 +461,7 @@ async def test_a_new_disk_without_an_instance_is_no_leftover_yet():
 
 async def test_a_disk_that_cannot_be_listed_makes_the_listing_an_error():
     async with google() as world:
-        world.server.script("list_disks", market_faults.server_error(503))
+        world.server.script("list_disks", *[market_faults.server_error(503)] * 2)
         with pytest.raises(Unavailable):
             await world.provider.instances()
 

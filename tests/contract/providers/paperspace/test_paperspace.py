@@ -119,7 +119,7 @@ async def test_a_listing_has_all_pages_and_only_machines_of_this_cluster():
         found = (await lone.provider.instances()).instances
         assert {each.id for each in found} == mine
         assert {each.owner for each in found} == {f"uid-{number}" for number in range(5)}
-        lone.world.script("list_machines", None, market_faults.server_error(503))
+        lone.world.script("list_machines", None, *[market_faults.server_error(503)] * 2)
         with pytest.raises(Unavailable):
             await lone.provider.instances()
 
@@ -205,6 +205,22 @@ async def test_an_unanswered_launch_keeps_its_script_for_the_machine():
         assert len(scripts(lone.world)) == 1
 
 
+async def test_each_script_of_a_launch_that_was_repeated_is_swept_at_its_time():
+    lone = harness()
+    async with lone.open():
+        request = await lone.request()
+        lone.world.script("create", *[market_faults.request_lost()] * 2)
+        for pause in (LAUNCH_TAKES / 2, LAUNCH_TAKES / 2 + 1):
+            with pytest.raises(OutcomeUnknown):
+                await lone.provider.launch(request)
+            await asyncio.sleep(pause)
+        await lone.provider.instances()
+        assert len(scripts(lone.world)) == 1, "the second launch may still be on its way"
+        await asyncio.sleep(LAUNCH_TAKES / 2)
+        await lone.provider.instances()
+    assert scripts(lone.world) == []
+
+
 async def test_scripts_without_a_machine_are_swept_and_those_of_others_are_not():
     lone = harness()
     async with lone.open():
@@ -219,6 +235,25 @@ async def test_scripts_without_a_machine_are_swept_and_those_of_others_are_not()
         await asyncio.sleep(LAUNCH_TAKES + 1)
         await lone.provider.instances()
     assert scripts(lone.world) == ["dotfiles"]
+
+
+@pytest.mark.parametrize("odd", [None, "", "2026-01-02T03:04:05"], ids=["none", "empty", "no zone"])
+async def test_a_script_that_does_not_say_when_it_was_made_is_kept_for_the_time_of_a_launch(odd):
+    lone = harness()
+    async with lone.open():
+        lone.world.script("add_script", market_faults.answer_lost())
+        with pytest.raises(Unavailable):
+            await lone.provider.launch(await lone.request())
+        (script,) = lone.world.others[SCRIPTS].values()
+        script["dtCreated"] = odd
+        for _ in range(2):
+            await lone.provider.instances()
+            assert len(scripts(lone.world)) == 1, "the launch may still be on its way"
+            await asyncio.sleep(LAUNCH_TAKES / 2 + 1)
+        await lone.provider.instances()
+        # It is the server that was made to say what its contract does not allow.
+        lone.world.violations.clear()
+    assert scripts(lone.world) == []
 
 
 async def test_a_refusal_is_a_capacity_error_where_the_type_is_not_available_any_more():

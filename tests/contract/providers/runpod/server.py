@@ -89,6 +89,8 @@ class RunpodCloud(ConformanceServer):
         self.log_streams = 0
         #: Containers whose GPUs do nothing, because their command has ended and the shell around it waits.
         self.idle = set()
+        #: When containers were started again, by id.
+        self.restarted = {}
         #: Pods that listings leave out although they exist.
         self.unlisted = set()
         #: How often all open streams were closed, and how often they went dead.
@@ -327,6 +329,14 @@ class RunpodCloud(ConformanceServer):
                 return
             await written.wait()
 
+    def restart_pod(self, pod):
+        """RunPod starts the container again: what ran in it had exited, or somebody wanted it."""
+        self.restarted[pod] = now()
+
+    def _uptime(self, rented):
+        began = self.restarted.get(rented.id, rented.line.created + timedelta(seconds=rented.sku.boot))
+        return max(int((now() - began).total_seconds()), 0)
+
     def _shown(self, rented):
         order, running = self.orders[rented.id], rented.phase is InstancePhase.RUNNING
         billed = rented.line.ended is None
@@ -350,7 +360,9 @@ class RunpodCloud(ConformanceServer):
             "template": None,
             "cost": float(rented.sku.hourly_price) if billed else 0.0,
             "locked": False,
-            "runtime": {"uptime": 1, "gpus": [{"util": 0 if rented.id in self.idle else 90}]} if running else None,
+            "runtime": {"uptime": self._uptime(rented), "gpus": [{"util": 0 if rented.id in self.idle else 90}]}
+            if running
+            else None,
             "createdAt": rented.line.created.isoformat(),
             "startedAt": None,
             "globalNetworking": {"enabled": False},

@@ -141,7 +141,7 @@ class TestABadRequestIsARuleOrNoStock:
         async with RunpodHarness().open() as harness:
             request = await harness.request()
             harness.world.script(MarketCall.LAUNCH, harness.world.refusal(400, "no such bay"))
-            harness.world.script(MarketCall.OFFERS, market_faults.server_error(503))
+            harness.world.script(MarketCall.OFFERS, *[market_faults.server_error(503)] * 2)
             with pytest.raises(Rejected, match="does not say why"):
                 await harness.provider.launch(request)
 
@@ -275,6 +275,12 @@ async def test_an_unknown_region_is_named_by_the_check():
         assert not check.ok
         assert "MARS-1" in check.sentence
         assert "EU-RO-1" in check.sentence
+
+
+async def test_the_check_counts_gpu_types_once_wherever_they_are():
+    async with RunpodHarness().open() as harness:
+        harness.provider._regions = frozenset({"US-TX-3", "EU-RO-1"})
+        assert "offers 3 GPU types." in (await harness.provider.check()).sentence
 
 
 async def test_the_published_limits_are_kept_by_a_hundred_requests_at_once():
