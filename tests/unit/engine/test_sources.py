@@ -190,6 +190,25 @@ async def test_a_changed_entry_gets_a_new_provider_and_a_changed_priority_does_n
     await sources.close()
 
 
+async def test_a_provider_that_cannot_be_listed_offers_nothing_until_it_can():
+    """Nobody could find a machine there whose launch call got no answer."""
+    lost = Unavailable("The list is lost.")
+    provider = Scripted(listings=[lost, lost, Found(), lost], offers=[(offer(),)])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(1)
+    state = sources.states()["", "webhook"]
+    assert (state.offers, state.error) == (None, "The list is lost.")
+    # 2 and 4 seconds between them, where both would be a minute otherwise.
+    await asyncio.sleep(5.5)
+    state = sources.states()["", "webhook"]
+    assert (state.offers, state.error) == ((offer(),), None)
+    await asyncio.sleep(100)
+    state = sources.states()["", "webhook"]
+    assert (state.offers, state.error) == ((offer(),), "The list is lost."), "what was known before stays so"
+    await sources.close()
+
+
 async def test_an_entry_that_changes_before_it_is_answered_is_not_waited_for_anew():
     sources, began = Sources(Woken(), clock.now), clock.now()
     for digest in "12":

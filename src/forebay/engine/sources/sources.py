@@ -25,8 +25,9 @@ CHECK_RETRY: Final = 60.0
 _CHECKED_EVERY: Final = 10
 #: Seconds after which a call counts as failed.
 CALL_TIMEOUT: Final = 60.0
-#: Seconds from a provider's first failure to tell its offers to the next try; twice as long after each.
-OFFERS_RETRY: Final = 2.0
+#: Seconds from a provider's first failure to tell its offers, or what runs there, to the next try; twice as long after
+#: each.
+FIRST_RETRY: Final = 2.0
 #: For so long after its last answer a provider counts as answering.
 _ANSWER_AGE: Final = timedelta(minutes=2)
 
@@ -194,7 +195,8 @@ class _PolledSource:
         self._errors: dict[str, str] = {}
         #: Calls that failed the last time because the provider did not answer, or had trouble of its own.
         self._out_of_reach: set[str] = set()
-        self._offers_retry = OFFERS_RETRY
+        #: By call, of those that have not succeeded yet.
+        self._first_retry = {"instances": FIRST_RETRY, "offers": FIRST_RETRY}
         self._check: Check | None = None
         self._fast = False
         self._poll_now = asyncio.Event()
@@ -215,7 +217,14 @@ class _PolledSource:
     @property
     def unanswered_since(self) -> datetime | None:
         """Since when its first offers are waited for; None once they are known."""
-        return self._since if self._offers is None else None
+        return self._since if self._known_offers is None else None
+
+    @property
+    def _known_offers(self) -> tuple[Offer, ...] | None:
+        """None before the first listing: of a launch whose answer is lost nobody could say what became of it, and of a
+        machine nobody could prove that it is gone.
+        """
+        return self._offers if self._listing is not None else None
 
     def state(self) -> Source:
         """The same object as before, where nothing has changed: ticks compare by identity."""
@@ -225,7 +234,7 @@ class _PolledSource:
             priority=self.config.priority,
             enabled=self.config.enabled,
             listing=self._listing,
-            offers=self._offers,
+            offers=self._known_offers,
             since=self._since,
             error=self._error(),
             check=self._check,
@@ -285,12 +294,16 @@ class _PolledSource:
             self._wake()
 
     async def _until_next_offers(self) -> None:
-        """Waits; not for long where nothing is known yet, and the provider was only out of reach."""
-        pause = self._capabilities.offers_poll.total_seconds()
-        if self._offers is None and "offers" in self._out_of_reach:
-            pause = min(pause, self._offers_retry)
-            self._offers_retry *= 2
-        await asyncio.sleep(pause)
+        pause = self._capabilities.offers_poll
+        await asyncio.sleep(pause.total_seconds() if self._offers is not None else self._soon("offers", pause))
+
+    def _soon(self, call: str, pause: timedelta) -> float:
+        """Seconds until a call is repeated that has never succeeded: few, where the provider was only out of reach."""
+        if call not in self._out_of_reach:
+            return pause.total_seconds()
+        retry = self._first_retry[call]
+        self._first_retry[call] *= 2
+        return min(pause.total_seconds(), retry)
 
     async def _list_instances(self) -> None:
         self._poll_now.clear()
@@ -309,7 +322,8 @@ class _PolledSource:
     async def _until_next_listing(self) -> None:
         pause = self._capabilities.fast_poll if self._fast else self._capabilities.poll
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause.total_seconds()):
+            seconds = pause.total_seconds() if self._listing is not None else self._soon("instances", pause)
+            async with asyncio.timeout(seconds):
                 await self._poll_now.wait()
 
     async def _run_check(self) -> None:
