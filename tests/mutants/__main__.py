@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants.covering import ROOT, SOURCE, measure
+from tests.mutants.covering import ROOT, SOURCE, WORLDS, measure
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.faults import Mutant, PossibleMutant, mutants
-from tests.mutants.judging import ASKED, NOTICED, PATIENCE, Outcome, Verdict, judge
+from tests.mutants.judging import ASKED, ASKED_OF_WORLDS, NOTICED, PATIENCE, Outcome, Verdict, judge
 from tests.mutants.rooms import ROOMS
 
 #: Mutants that the last run did not see noticed: by path, line and what is changed.
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=25, help="mutants per room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--room", action="append", choices=ROOMS, help="only this room; may be repeated")
-    parser.add_argument("--only", action="append", help="tests to ask (default: tests/unit and tests/engine)")
+    parser.add_argument("--only", action="append", help="tests to ask (default: those that need no cluster)")
     parser.add_argument("--measure-again", action="store_true", help="measure every test file, as the source is now")
     parser.add_argument("--survivors", action="store_true", help="of the sample, only what the last run saw survive")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
@@ -58,7 +58,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        only = arguments.only or ["tests/unit", "tests/engine"]
+        only = arguments.only or ["tests/unit", "tests/engine", *WORLDS]
         tests = measure(only, scratch, arguments.workers, again=arguments.measure_again)
         samples = [sample(room, arguments.each, arguments.seed) for room in arguments.room or ROOMS]
         say_how_drawn(samples, arguments.seed)
@@ -87,10 +87,9 @@ def say_how_drawn(samples: Sequence[Sample], seed: int) -> None:
             print(f"    {mutant.path}:{mutant.line} {mutant.what}: {reason}")
     drawn = ", ".join(f"{each.room} {len(each.chosen)} of {each.possible}" for each in samples)
     print(f"drawn: {drawn}")
-    print(
-        f"asked: the tests that run the line, quickest first, {ASKED:.0f} s of them at most; a mutant whose tests use"
-    )
-    print(f"five times their CPU and {PATIENCE} s more hangs, which is noticed.", flush=True)
+    print(f"asked: the tests that run the line, quickest first, {ASKED:.0f} s of them at most, then those of")
+    print(f"{' and '.join(WORLDS)}, {ASKED_OF_WORLDS:.0f} s at most; a mutant whose tests use five times")
+    print(f"their CPU and {PATIENCE} s more hangs, which is noticed.", flush=True)
 
 
 def _why_equivalent(mutant: Mutant) -> str | None:

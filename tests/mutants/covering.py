@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.mutants.blocks import Block, BlockName, block_of, blocks
 
@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 #: Test files that one process measures: what is measured is kept even if a later part is interrupted.
 _AT_A_TIME = 4
+#: Tiers of whole worlds, whose tests are slow: asked about what the others did not notice.
+WORLDS: Final = ("tests/contract/", "tests/crash/")
 
 
 class Covering(NamedTuple):
@@ -54,7 +56,7 @@ class Tests:
     def of(self, path: str, line: int) -> list[str]:
         """Tests that run a line: those of its room's own unit tests first, then those of every other test file, the
         quickest first and each file for the same time, so that as many tests of as many subjects as possible are asked
-        in the time there is.
+        in the time there is. Those of `WORLDS` come last.
 
         Of a room's own test files that run the module, the other tests are asked as well, next: what one test has run,
         and the module has cached, the tests after it only use. Of a line that runs at import: all that run the module,
@@ -73,7 +75,7 @@ class Tests:
         for name in sorted(tests, key=lambda name: (self.times[name], name)):
             file = name.partition("::")[0]
             spent[file] += self.times[name]
-            order[name] = (0, self.times[name]) if name.startswith(room) else (2, spent[file])
+            order[name] = (0, self.times[name]) if name.startswith(room) else (2 + name.startswith(WORLDS), spent[file])
         order |= {name: (1, self.times[name]) for name in beside}
         return sorted(order, key=lambda name: (order[name], name))
 

@@ -18,15 +18,16 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.mutants.covering import ROOT, SOURCE, Tests
+from tests.mutants.covering import ROOT, SOURCE, WORLDS, Tests
 from tests.mutants.faults import Mutant
 
 _FORK: Final = multiprocessing.get_context("fork")
 #: Imported before the fork, as most tests need them.
 _LIBRARIES: Final = ("hypothesis", "aiohttp", "msgspec", "structlog", "yaml", "numpy", "prometheus_client", "rich")
-#: Seconds of tests, as measured, that are asked about one mutant. A mutant that none of them notices counts as not
-#: noticed.
+#: Seconds of tests, as measured, that are asked about one mutant, and then of tests of `WORLDS`. A mutant that none of
+#: them notices counts as not noticed.
 ASKED: Final = 40.0
+ASKED_OF_WORLDS: Final = 60.0
 #: Seconds of tests after which a process asks the next ones: test files are imported only when they are needed.
 _AT_A_TIME: Final = (2.0, 8.0)
 #: Seconds of CPU beyond five times what the tests took: then one of them is caught in a loop, and has noticed. CPU, not
@@ -110,14 +111,16 @@ def _tree(path: Path) -> Path:
 def _asked(tests: Tests, mutant: Mutant) -> tuple[list[list[str]], float]:
     """Tests to ask, the quickest first, in the parts in which they are asked, and how long all take."""
     asked: list[list[str]] = []
-    total, ends = 0.0, 0.0
-    parts = iter(_AT_A_TIME)
+    total, ends, limit = 0.0, 0.0, ASKED
+    parts = iter((*_AT_A_TIME, ASKED))
     for name in tests.of(mutant.path, mutant.line):
-        if asked and total + tests.times[name] > ASKED:
-            break
+        if name.startswith(WORLDS) and limit == ASKED:
+            limit, ends = total + ASKED_OF_WORLDS, total
+        if asked and total + tests.times[name] > limit:
+            continue
         if total >= ends:
             asked.append([])
-            ends = next(parts, ASKED)
+            ends = next(parts, limit)
         asked[-1].append(name)
         total += tests.times[name]
     return asked, total
