@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
@@ -104,7 +105,8 @@ class FaultCase:
         )
         assert connections <= polite(seconds)
         # A status and an event for each pool, and what the outage cost.
-        assert requests <= 2 * (len(self.uids) + 2) + polite(seconds)
+        by_kind = Counter(f"{each.verb} {each.resource} {each.code}" for each in self._requests())
+        assert requests <= 2 * (len(self.uids) + 2) + polite(seconds), by_kind.most_common()
         await self.operator.leave()
 
     def _requests(self) -> list[audit.Entry]:

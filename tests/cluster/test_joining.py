@@ -97,7 +97,14 @@ class Joining:
         self.record = GPUInstance(metadata=blank.metadata, spec=blank.spec, status=status)
 
     async def token(self):
+        """A new token, once the API server has heard of it: a kubelet tries until then, too."""
         made = await self.tokens.make(self.record, self.planned)
+        machine = Machine(self.rig, token=made.values["BootstrapToken"])
+
+        async def known():
+            return (await asyncio.to_thread(machine.ask, "GET", "/version"))[0] != 401
+
+        await until(known, "the API server to know the token")
         return made.values["BootstrapToken"]
 
     async def reconcile(self):

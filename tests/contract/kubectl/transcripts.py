@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class Step(msgspec.Struct, frozen=True):
     unordered: bool = False
     #: Keep only lines that match.
     only: str | None = None
+    #: Repeated until what it prints matches: controllers of the real server have their say a moment later.
+    until: str | None = None
 
 
 class User:
@@ -90,16 +93,10 @@ class User:
         return [str(self.kubectl), *namespaced, *words]
 
     def _transcript(self, step: Step) -> list[str]:
-        done = subprocess.run(
-            self._words(step.command),
-            input=None if step.stdin is None else self._named(step.stdin),
-            stdin=subprocess.DEVNULL if step.stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=self._environment,
-            check=False,
-        )
+        done, deadline = self._ran(step), time.monotonic() + 30
+        while step.until is not None and not re.search(step.until, done.stdout):
+            assert time.monotonic() < deadline, f"kubectl {self._named(step.command)} still prints {done.stdout}"
+            done = self._ran(step)
         expected = done.returncode != 0 if step.fails else done.returncode == 0
         assert expected, f"kubectl {self._named(step.command)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
         printed = (
@@ -111,6 +108,18 @@ class User:
         if step.unordered:
             lines.sort()
         return [f"$ kubectl {step.command}", *lines, *([f"exit {done.returncode}"] if done.returncode else [])]
+
+    def _ran(self, step: Step) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._words(step.command),
+            input=None if step.stdin is None else self._named(step.stdin),
+            stdin=subprocess.DEVNULL if step.stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=self._environment,
+            check=False,
+        )
 
     def _named(self, text: str) -> str:
         for name, value in self._names.items():
