@@ -78,17 +78,24 @@ def buy(
 
 def first_offers_due(snapshot: Snapshot) -> datetime | None:
     """Until when purchases wait, at the longest, for sources that have neither told their offers nor failed."""
-    waits = (
-        source.since + FIRST_OFFERS
-        for source in snapshot.sources.values()
-        if source.offers is None
-        and source.error is None
-        and source.since is not None
-        and source.enabled
-        and source.problem is None
-        and any(each.has_node for each in source.capabilities.deliveries)
-    )
-    return max((each for each in waits if each > snapshot.now), default=None)
+    return max(first_offers_by_class(snapshot).values(), default=None)
+
+
+def first_offers_by_class(snapshot: Snapshot) -> Mapping[str, datetime]:
+    """The same of the sources of each class that has such."""
+    found: dict[str, datetime] = {}
+    for key, source in snapshot.sources.items():
+        if (
+            source.offers is None
+            and source.error is None
+            and source.since is not None
+            and source.enabled
+            and source.problem is None
+            and any(each.has_node for each in source.capabilities.deliveries)
+            and (due := source.since + FIRST_OFFERS) > snapshot.now
+        ):
+            found[key.node_class] = max(due, found.get(key.node_class, due))
+    return found
 
 
 def order(

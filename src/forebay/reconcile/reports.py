@@ -18,6 +18,7 @@ from forebay.model.reasons import Reason
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import CooldownKey, SourceKey
 from forebay.planning.pool_permissions import pool_refusal, unserved_namespaces
+from forebay.reconcile.buying import first_offers_by_class
 from forebay.reconcile.decisions import ReportClass, ReportPool, UnreadableInstance
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.machine_costs import MachineTotals, totals_by_class, totals_by_pool
@@ -55,7 +56,8 @@ def report_pools(
     faults: Faults | None = None,
     more: Mapping[tuple[str, str], Sequence[Fact]] | None = None,
 ) -> Iterable[ReportPool]:
-    """The status of each pool whose status has changed.
+    """The status of each pool whose status has changed. That of a new pool waits for the first offers of its class, as
+    purchases do: the number of offers would be a second write, for all pools at once where an operator begins to lead.
 
     `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why; `more` has further
     conditions.
@@ -67,8 +69,11 @@ def report_pools(
     by_pool = records_by_pool(snapshot.records)
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
+    unanswered = first_offers_by_class(snapshot)
     for pool in snapshot.pools:
         if pool.metadata.deletion_timestamp is not None or not pool.uid:
+            continue
+        if pool.status is None and pool.spec.node_class_ref.name in unanswered:
             continue
         found = node_class_ready(pool, classes, snapshot)
         current = pool.status.conditions if pool.status is not None else ()

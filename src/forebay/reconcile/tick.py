@@ -26,6 +26,7 @@ from forebay.reconcile.budgeting import (
     unneeded_pause_requests,
     usage_finalizers,
 )
+from forebay.reconcile.buying import first_offers_due
 from forebay.reconcile.capacity_conditions import report_capacity
 from forebay.reconcile.class_deletions import report_deletions
 from forebay.reconcile.class_finalizers import class_finalizers
@@ -180,6 +181,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             sized.requeue_at,
             bought.requeue_at,
             static.requeue_at,
+            first_offers_due(snapshot),
             grace_end(reservations, snapshot.now),
             snapshot.soon_used.until,
             next_taint_change(snapshot.records, snapshot.nodes_by_taint.get(STARTUP_TAINT, ()), snapshot.now),

@@ -26,6 +26,7 @@ from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Capabilities, Check, Delivery, Source, SourceKey
 from forebay.reconcile.reports import report_classes, report_pools
 from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.tick import tick
 from tests.unit.demand.builders import running
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -109,6 +110,32 @@ def test_a_pool_names_its_machines_that_cool_down_with_the_end():
     # The sentence is the same a minute later: it is not written again in every tick.
     later = replace(snapshot, now=NOW + timedelta(minutes=1), pools=(after(decision, pool()),))
     assert tuple(report_pools(later, {})) == ()
+
+
+def test_a_new_pool_is_told_together_with_its_first_offers_and_others_at_once():
+    """An operator that begins to lead would write the status of every pool made meanwhile twice."""
+    key = SourceKey("c", "webhook")
+    source = Source(key=key, capabilities=Capabilities(deliveries=(Delivery.POWER,)), since=NOW)
+    told_before = pool("told", status=GPUNodePoolStatus(offers=3))
+    starting = Snapshot(
+        now=NOW,
+        classes=(node_class(), node_class("other")),
+        pools=(pool("new"), pool("elsewhere", "other"), told_before),
+        sources={key: source},
+    )
+
+    def told(snapshot):
+        return {each.name: each.offers for each in report_pools(snapshot, {})}
+
+    assert told(starting) == {"elsewhere": 0, "told": 3}
+    assert tick(starting).requeue_at == NOW + timedelta(seconds=5), "whether the provider answers or not"
+    answered = replace(starting, sources={key: replace(source, offers=())})
+    assert told(answered) == {"new": 0, "elsewhere": 0, "told": 0}
+    for silent in (
+        replace(starting, now=NOW + timedelta(seconds=5)),
+        replace(starting, sources={key: replace(source, error="no answer")}),
+    ):
+        assert told(silent)["new"] is None
 
 
 @pytest.mark.parametrize(
