@@ -230,7 +230,7 @@ SCRIPTS: Scripts = {
         Step("cordon {node}"),
         Step("get node {node}"),
         Step("uncordon {node}"),
-        Step("get node {node} -o jsonpath={.spec.taints}", until=r"^$"),
+        Step("get node {node} -o jsonpath={.spec.taints[*].key}", until=r"^$"),
         Step(
             "describe node {node}",
             only=r"^(Name|Roles|Labels|Taints|Unschedulable|Capacity|Allocatable)|gpu|^  \(Total",
