@@ -341,7 +341,7 @@ def _provider_ready(
     if source is None:
         return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_NOT_CHECKED, f"{key.provider} is starting.")
     if source.error is not None:
-        return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.error)
+        return Fact(condition, Truth.FALSE, source.error_reason, source.error)
     if (cooldown := cooling.get(key)) is not None:
         # Without "3m ago": the sentence is the same in every tick.
         sentence = (
