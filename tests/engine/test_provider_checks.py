@@ -109,3 +109,17 @@ async def test_a_key_that_is_refused_at_the_next_listing_is_told_as_that_and_not
             await asyncio.sleep(90)
             assert told("SimulatedReady") == told("ProviderValidation") == told("Ready") == ("False", "BadCredentials")
             await until(lambda: told("SimulatedReady") == ("True", "ProvidersReady"))
+
+
+async def test_pools_that_come_while_nobody_leads_get_one_status_each():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        cloud.node_class("alpha")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(30)
+        kind = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        for index in range(10):
+            metadata = {"name": f"pool-{index}", "namespace": "kube-system"}
+            cloud.store.create(kind, {"metadata": metadata, "spec": {"nodeClassRef": {"name": "alpha"}}})
+        async with cloud_operator(cloud) as replica:
+            await asyncio.sleep(60)
+            assert replica.counts.decisions["ReportPool"] == 10, "what the class shows holds until it is asked again"

@@ -80,7 +80,7 @@ def report_pools(
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
         count, cost = totals.get(pool.key, _NO_MACHINES)
         status = pool.status or GPUNodePoolStatus()
-        offers = offers_of(snapshot, pool.spec.node_class_ref.name, status.offers)
+        offers = offers_of(snapshot, pool.spec.node_class_ref.name, _offers_shown(pool, classes))
         decided = last_decisions(records, status.last_decisions)
         gpus = {name: str(total) for name, total in gpu_totals(records).items()}
         shown = (status.node_count, status.hourly_cost, status.offers, status.last_decisions, status.resources)
@@ -103,6 +103,16 @@ def report_pools(
             reason=worst.reason,
             sentence=worst.sentence,
         )
+
+
+def _offers_shown(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> int | None:
+    """What the pool shows, or, where it shows nothing yet, its class: of pools that were created while nobody led, each
+    would be written once more as soon as the offers are known.
+    """
+    if pool.status is not None and pool.status.offers is not None:
+        return pool.status.offers
+    node_class = classes.get(pool.spec.node_class_ref.name)
+    return node_class.status.offers if node_class is not None and node_class.status is not None else None
 
 
 def unreadable_instances(snapshot: Snapshot) -> Iterable[UnreadableInstance]:
