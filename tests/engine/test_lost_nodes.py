@@ -5,7 +5,9 @@ import asyncio
 from forebay.embedded.api import kinds
 from forebay.embedded.api.conditions import with_status_condition
 from forebay.simulate.power import Powered
+from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.power_world import lab, operator
+from tests.engine.test_markets import CHEAP, until
 
 ONLY = Powered(name="only", gpus=1, boot=10)
 
@@ -58,3 +60,17 @@ async def test_a_node_that_is_silent_for_a_moment_keeps_pods_that_a_budget_prote
         await asyncio.sleep(60)
         assert world.phase("train") == "Running"
         assert world.asked("stop") == []
+
+
+async def test_the_node_of_a_gpuinstance_that_a_person_deletes_goes_with_its_machine():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        cloud.pool("alpha")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("train", 4, runs="300s")
+            await until(lambda: cloud.world.phase("train") == "Running")
+            (name,) = cloud.world.states()
+            cloud.world.give_back(name)
+            await until(lambda: not cloud.world.records())
+            assert cloud.running == frozenset()
+            assert cloud.store.list(kinds.NODE_KIND) == [], "nobody else knows whose Node it was"

@@ -8,7 +8,9 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.embedded.api import kinds
 from forebay.reporting.provider_checks import provider_checks
 from forebay.simulate.power import Powered
+from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.power_world import POWER, lab, operator
+from tests.engine.test_markets import CHEAP, until
 
 BOX = Powered(name="box", gpus=1, boot=20)
 
@@ -91,3 +93,33 @@ async def test_what_breaks_later_is_found_now_and_then_and_the_checks_are_few():
             assert replica.counts.decisions["ReportClass"] == before, "a check that finds the same is not written again"
             assert world.power.calls == [], "no check powers a machine on or off"
         assert world.store.list(kinds.NODE_KIND) == []
+
+
+async def test_a_key_that_is_refused_at_the_next_listing_is_told_as_that_and_not_as_an_outage():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        cloud.pool("alpha")
+
+        def told(kind):
+            conditions = cloud.store.get(class_kind(cloud), None, "alpha").get("status", {}).get("conditions", ())
+            return next(((each["status"], each["reason"]) for each in conditions if each["type"] == kind), None)
+
+        async with cloud_operator(cloud):
+            await until(lambda: told("SimulatedReady") == ("True", "ProvidersReady"))
+            cloud.markets["alpha"].refuse_credentials(120)
+            await asyncio.sleep(90)
+            assert told("SimulatedReady") == told("ProviderValidation") == told("Ready") == ("False", "BadCredentials")
+            await until(lambda: told("SimulatedReady") == ("True", "ProvidersReady"))
+
+
+async def test_pools_that_come_while_nobody_leads_get_one_status_each():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        cloud.node_class("alpha")
+        async with cloud_operator(cloud):
+            await asyncio.sleep(30)
+        kind = cloud.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        for index in range(10):
+            metadata = {"name": f"pool-{index}", "namespace": "kube-system"}
+            cloud.store.create(kind, {"metadata": metadata, "spec": {"nodeClassRef": {"name": "alpha"}}})
+        async with cloud_operator(cloud) as replica:
+            await asyncio.sleep(60)
+            assert replica.counts.decisions["ReportPool"] == 10, "what the class shows holds until it is asked again"

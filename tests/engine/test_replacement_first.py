@@ -71,6 +71,16 @@ async def test_an_expired_node_is_replaced_first():
         assert ("GPUInstance", old, "Expired") in cloud.world.events()
 
 
+async def test_machines_that_boot_for_longer_than_their_pool_lets_them_live_are_not_replaced_without_end():
+    async with clouds(market("alpha", SKU)) as cloud:
+        cloud.pool("alpha", disruption={"consolidateAfter": "30s", "expireAfter": "1m"})
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("train", 4, runs="500s")
+            await until(lambda: cloud.world.phase("train") == "Succeeded")
+        assert len(cloud.records) == 1
+
+
 async def test_where_limits_leave_no_room_for_two_the_node_is_drained_first():
     async with served(spec={"limits": {"maxNodes": 1}}) as (cloud, old):
         change_labels(cloud, tier="new")

@@ -120,7 +120,8 @@ class Disruption(Part, frozen=True, kw_only=True):
     """How long a node must have been idle or under-utilized. A machine that its provider bills by the hour, or with a
     minimum, is kept to near the end of the time that is paid. 0s: terminate it at once."""
     expire_after: DurationOrNever = "Never"
-    """Age at which a node is replaced, even if pods run on it."""
+    """Age at which a node is replaced, even if pods run on it. A node that has been Ready for less than ten minutes
+    stays, so that machines which boot for longer than this are of use."""
     budgets: Annotated[tuple[DisruptionBudget, ...], Meta(max_length=32), ATOMIC_LIST] = (DisruptionBudget(),)
     """How many nodes may be drained of running pods at one time. The strictest active budget counts. Empty nodes use
     none of it, but stay where it is 0."""

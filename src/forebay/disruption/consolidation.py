@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,10 @@ from forebay.model.kept import among
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import pod_names
+
+#: A node expires at the earliest when it has been Ready for so long. Where machines take longer to boot than their pool
+#: lets them live, one after the other would be launched and replaced before its pods have come.
+LEAST_SERVICE: Final = timedelta(minutes=10)
 
 
 class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,7 +274,13 @@ def _expires_at(machine: MachineUse, rules: ScaleDownRules) -> datetime | None:
     max_age = duration_or_never(disruption.expire_after)
     if max_age is None or machine.held is not None or any(must_stay(pod) for pod in machine.pods):
         return None
-    return created + max_age
+    return max([created + max_age, *(served + LEAST_SERVICE for served in _first_ready(machine))])
+
+
+def _first_ready(machine: MachineUse) -> Iterable[datetime]:
+    """When the machine began to serve, where its record still tells."""
+    steps = machine.record.status.transitions if machine.record.status is not None else ()
+    return [each.at for each in steps if each.state is InstanceState.READY][:1]
 
 
 def _expired(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:

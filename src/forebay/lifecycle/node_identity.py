@@ -57,7 +57,12 @@ def _place(provider_id: str) -> str:
 
 
 def goes_with(record: GPUInstance, node: Node) -> bool:
-    """True where the Node object is to be deleted with the machine of the record, which is proven gone.
+    """True where the Node object is to be deleted with the machine of the record, which is proven gone."""
+    return will_go_with(record, node) and not node.ready and node.deleted is None
+
+
+def will_go_with(record: GPUInstance, node: Node) -> bool:
+    """True where the Node object is that of the record's machine, and is to be deleted with it once it is not Ready.
 
     Not where the record is of something that was never launched, or that was found: such a record has a node only
     where spec.providerID says so.
@@ -67,4 +72,4 @@ def goes_with(record: GPUInstance, node: Node) -> bool:
         return False
     proven = node.provider_id is not None and node.provider_id == status.provider_id
     planned = record.spec.node is not None and record.spec.node.name == node.name
-    return (proven or planned) and not node.ready and node.deleted is None
+    return proven or planned

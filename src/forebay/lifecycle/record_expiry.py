@@ -7,7 +7,7 @@ from forebay.api.names import INSTANCE_FINALIZER
 from forebay.demand.maintenance import cordon_is_ours
 from forebay.lifecycle.cooldown import retained_until
 from forebay.lifecycle.facts import Facts, may_take_effect_late
-from forebay.lifecycle.node_identity import goes_with, may_be_copy
+from forebay.lifecycle.node_identity import goes_with, may_be_copy, will_go_with
 from forebay.lifecycle.presence import confirmed_present, presence_of
 from forebay.lifecycle.rule import RuleResult, Wait
 from forebay.lifecycle.steps import DeleteNode, DeleteRecord, Uncordon
@@ -36,7 +36,8 @@ def expired_record(facts: Facts, now: datetime) -> RuleResult:
         # may have taken effect late: the record tells so, until an adoption replaces it.
         sentence = f"{describe(facts.record)} is on again. Deleting this record, so that a new one can be created."
         return DeleteRecord(record=facts.record, reason=Reason.TERMINATED, sentence=sentence)
-    if node is not None and goes_with(facts.record, node) and cause(facts.status) != Reason.LEFT_IN_GROUP:
+    leaves_node = cause(facts.status) == Reason.LEFT_IN_GROUP
+    if node is not None and goes_with(facts.record, node) and not leaves_node:
         sentence = f"Deleting node {node.name}: its machine, {describe(facts.record)}, is gone."
         return DeleteNode(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, node=node)
     if (copy := facts.stranger) is not None and _is_lost_copy(facts, copy):
@@ -46,7 +47,9 @@ def expired_record(facts: Facts, now: datetime) -> RuleResult:
         sentence = f"Uncordoning node {node.name}, which Forebay cordoned, so that it takes pods when it comes back."
         return Uncordon(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, node=node)
     until = max((facts.since or now) + RECORD_RETENTION, retained_until(facts.record) or now)
-    if now < until and not facts.deleting:
+    # A kubelet that has died with its machine is noticed a minute later, and only the record knows whose Node that is.
+    node_goes = node is not None and will_go_with(facts.record, node) and not leaves_node
+    if now < until and (node_goes or not facts.deleting):
         return Wait(until)
     sentence = f"{describe(facts.record)} is gone, and no cooldown depends on its record any more. Deleting the record."
     return DeleteRecord(record=facts.record, reason=Reason.TERMINATED, sentence=sentence)

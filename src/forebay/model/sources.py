@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
 
 #: Stands for an unknown amount of a resource that every machine has: a machine whose memory is not known yet must not
@@ -337,6 +338,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     #: What is wrong now, and what to do about it.
     error: str | None = None
+    #: The error is that of refused credentials: nothing gets better before somebody corrects these.
+    credentials_refused: bool = False
     #: Result of the last check of credentials, permissions and reachability; None before the first one.
     check: Check | None = None
     #: Versions of the class's entry and of the Secrets that the provider has read so far: where one has changed since
@@ -344,6 +347,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     revision: Mapping[str, str] = {}
     #: Why nothing may be launched as the class is written, and what to correct. Its machines are managed all the same.
     problem: str | None = None
+
+    @property
+    def error_reason(self) -> Reason:
+        return Reason.BAD_CREDENTIALS if self.credentials_refused else Reason.PROVIDER_UNAVAILABLE
 
     def delivery_of(self, found: Offer | Instance) -> Delivery:
         return found.delivers or self.capabilities.deliveries[0]

@@ -104,7 +104,7 @@ def _ready(
     if source is not None and source.error is not None:
         stale = "The last listing still holds." if source.listing is not None else "Nothing is decided before that."
         sentence = f"{source.error.rstrip('.')}. {stale}"
-        return Fact("Ready", Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, sentence)
+        return Fact("Ready", Truth.FALSE, source.error_reason, sentence)
     if source is None or source.listing is None:
         sentence = "The instance groups are being listed. Nothing is decided about them before."
         return Fact("Ready", Truth.UNKNOWN, Reason.GROUPS_NOT_LISTED, sentence)
@@ -150,7 +150,7 @@ def _rented_ready(  # noqa: PLR0917 (all that it depends on)
     if paused is not None:
         return Fact("Ready", Truth.FALSE, Reason.DISRUPTION_PAUSED, paused)
     if source is not None and source.error is not None:
-        return Fact("Ready", Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.error)
+        return Fact("Ready", Truth.FALSE, source.error_reason, source.error)
     rented = size.sized.rented if size is not None else None
     if source is None or source.listing is None or source.offers is None or rented is None:
         sentence = f"{provider.name} is being asked for its machines and offers. Nothing is decided before."

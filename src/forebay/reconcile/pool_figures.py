@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.gpu_node_pool import PoolDecision
+from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool, PoolDecision
 from forebay.model.kept import KeptTuple, kept
 from forebay.reconcile.snapshot import Snapshot
 
@@ -39,6 +40,16 @@ def offers_of(snapshot: Snapshot, node_class: str, shown: int | None) -> int | N
     offers = [source.offers for key, source in snapshot.sources.items() if key.node_class == node_class]
     known = [len(each) for each in offers if each is not None]
     return sum(known) if len(known) == len(offers) else shown
+
+
+def offers_shown(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> int | None:
+    """What the pool shows, or, where it shows nothing yet, its class: of pools that were created while nobody led, each
+    would be written once more as soon as the offers are known.
+    """
+    if pool.status is not None and pool.status.offers is not None:
+        return pool.status.offers
+    node_class = classes.get(pool.spec.node_class_ref.name)
+    return node_class.status.offers if node_class is not None and node_class.status is not None else None
 
 
 @kept

@@ -131,12 +131,18 @@ class RemoteChoices:
         if why is not None and why.reason is not Reason.NO_CAPACITY_CONFIGURED:
             return why.reason, why.sentence
         failing = (
-            f"{each.source.key.provider} of GPUNodeClass {each.source.key.node_class}: {each.source.error.rstrip('.')}."
+            (
+                each.source.error_reason,
+                (
+                    f"{each.source.key.provider} of GPUNodeClass {each.source.key.node_class}: "
+                    f"{each.source.error.rstrip('.')}."
+                ),
+            )
             for each in self._counters
             if each.source.error and not each.source.offers
         )
         if (told := next(failing, None)) is not None:
-            return Reason.PROVIDER_UNAVAILABLE, told
+            return told
         if self._refused is not None:
             return self._refused
         sentence = "No GPUNodePool that serves its namespace has an offer of one: see docs/providers/runpod.md."

@@ -22,7 +22,7 @@ from forebay.reconcile.buying import first_offers_by_class
 from forebay.reconcile.decisions import ReportClass, ReportPool, UnreadableInstance
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.machine_costs import MachineTotals, totals_by_class, totals_by_pool
-from forebay.reconcile.pool_figures import gpu_totals, last_decisions, offers_of, records_by_pool
+from forebay.reconcile.pool_figures import gpu_totals, last_decisions, offers_of, offers_shown, records_by_pool
 from forebay.reconcile.snapshot import Snapshot, revisions
 
 #: Condition of a class: whether Forebay alone approves the certificates of its machines.
@@ -57,7 +57,7 @@ def report_pools(
     more: Mapping[tuple[str, str], Sequence[Fact]] | None = None,
 ) -> Iterable[ReportPool]:
     """The status of each pool whose status has changed. That of a new pool waits for the first offers of its class, as
-    purchases do: the number of offers would be a second write, for all pools at once where an operator begins to lead.
+    purchases do, unless the class shows their number: it would be a second write, for all pools at once at a start.
 
     `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why; `more` has further
     conditions.
@@ -73,7 +73,9 @@ def report_pools(
     for pool in snapshot.pools:
         if pool.metadata.deletion_timestamp is not None or not pool.uid:
             continue
-        if pool.status is None and pool.spec.node_class_ref.name in unanswered:
+        class_name = pool.spec.node_class_ref.name
+        offers = offers_of(snapshot, class_name, offers_shown(pool, classes))
+        if pool.status is None and offers is None and class_name in unanswered:
             continue
         found = node_class_ready(pool, classes, snapshot)
         current = pool.status.conditions if pool.status is not None else ()
@@ -85,7 +87,6 @@ def report_pools(
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
         count, cost = totals.get(pool.key, _NO_MACHINES)
         status = pool.status or GPUNodePoolStatus()
-        offers = offers_of(snapshot, pool.spec.node_class_ref.name, status.offers)
         decided = last_decisions(records, status.last_decisions)
         gpus = {name: str(total) for name, total in gpu_totals(records).items()}
         shown = (status.node_count, status.hourly_cost, status.offers, status.last_decisions, status.resources)
@@ -346,7 +347,7 @@ def _provider_ready(
     if source is None:
         return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_NOT_CHECKED, f"{key.provider} is starting.")
     if source.error is not None:
-        return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.error)
+        return Fact(condition, Truth.FALSE, source.error_reason, source.error)
     if (cooldown := cooling.get(key)) is not None:
         # Without "3m ago": the sentence is the same in every tick.
         sentence = (

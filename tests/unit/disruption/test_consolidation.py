@@ -173,6 +173,17 @@ def test_nodes_of_an_unknown_pool_do_not_expire():
     assert scale_down([expired("r1")], NOW, ScaleDownRules()) == ()
 
 
+@pytest.mark.parametrize(("served", "goes"), [(9, False), (10, True)])
+def test_a_node_that_took_longer_to_boot_than_its_pool_lets_it_live_serves_for_a_while(served, goes):
+    """Otherwise it would be replaced before its pods have come, and so would the one after it."""
+    ready = Transition(state=State.READY, at=ago(minutes=served), reason=Reason.NODE_READY, message="")
+    old = rented(born=ago(minutes=30), pods=[running()], transitions=(ready,))
+    rules = pool_rules(expire_after="0s", budgets=(DisruptionBudget(nodes=1),))
+    assert names(scale_down([old], NOW, rules)) == ([old.name] if goes else [])
+    due = next_scale_down([old], NOW, rules)
+    assert due == (None if goes else NOW + timedelta(minutes=10 - served))
+
+
 def test_a_second_without_pods_is_told_and_less_is_not():
     spans = {timedelta(seconds=1): "pods for 1s;", timedelta(seconds=0.9): "pods;"}
     for span, told in spans.items():

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources
 from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.sources import Capabilities, Check, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock
 from forebay.providers.base import BadCredentials, Unavailable
@@ -122,6 +123,23 @@ async def test_after_a_failed_listing_the_last_one_keeps_its_time():
     state = sources.states()["", "webhook"]
     assert (state.listing.asked, state.listing.found.instances) == (began, (BOX,))
     assert state.error == "The power API is away."
+    await sources.close()
+
+
+async def test_refused_credentials_are_told_apart_from_an_outage_until_the_call_is_answered():
+    found, refused = Found(instances=(BOX,)), BadCredentials("The key is refused.")
+    provider = Scripted(listings=[found, refused, Unavailable("The API is away."), refused, found])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    seen = []
+    for _ in range(5):
+        await asyncio.sleep(1)
+        state = sources.states()["", "webhook"]
+        seen.append((state.error, state.error_reason))
+        await asyncio.sleep(29)
+    refusal = ("The key is refused.", Reason.BAD_CREDENTIALS)
+    away = ("The API is away.", Reason.PROVIDER_UNAVAILABLE)
+    assert seen == [(None, Reason.PROVIDER_UNAVAILABLE), refusal, away, refusal, (None, Reason.PROVIDER_UNAVAILABLE)]
     await sources.close()
 
 

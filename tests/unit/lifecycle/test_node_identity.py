@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.steps import DeleteNode, DeleteRecord, Drain, Uncordon
 from forebay.model.sources import Capabilities, Delivery, Source, SourceKey
 from forebay.reconcile.due_steps import due_steps
@@ -66,6 +67,25 @@ def test_the_node_of_a_machine_that_is_gone_is_deleted_with_it():
 )
 def test_no_other_node_is_deleted(of, its_node):
     assert not isinstance(next_step(facts(of, node=its_node), LATER), DeleteNode)
+
+
+@pytest.mark.parametrize(
+    ("node_is", "waits"),
+    [
+        ({"ready": True}, True),
+        ({"ready": False, "deleted": NOW}, True),
+        ({"ready": True, "provider_id": "cloud://i-2"}, False),
+        (None, False),
+    ],
+    ids=["still Ready", "being deleted", "another machine", "no node"],
+)
+def test_a_record_that_a_person_deletes_stays_until_the_node_of_its_machine_can_go_as_well(node_is, waits):
+    gone = record(S.GONE, deleting=True, provider_id="cloud://i-1")
+    found = node(**{"provider_id": "cloud://i-1", **node_is}) if node_is is not None else None
+    step, due = step_or_wait(facts(gone, node=found), LATER)
+    assert (step is None and due is not None) if waits else isinstance(step, DeleteRecord)
+    much_later = NOW + minutes(61)
+    assert isinstance(next_step(facts(gone, node=found), much_later), DeleteRecord), "it is not held for ever"
 
 
 def second_machine(asked=MUCH_LATER, present=(), **fields):

@@ -129,6 +129,8 @@ def test_a_new_pool_is_told_together_with_its_first_offers_and_others_at_once():
 
     assert told(starting) == {"elsewhere": 0, "told": 3}
     assert tick(starting).requeue_at == NOW + timedelta(seconds=5), "whether the provider answers or not"
+    shown = replace(node_class(), status=GPUNodeClassStatus(offers=2))
+    assert told(replace(starting, classes=(shown, node_class("other"))))["new"] == 2, "as the class says until then"
     answered = replace(starting, sources={key: replace(source, offers=())})
     assert told(answered) == {"new": 0, "elsewhere": 0, "told": 0}
     for silent in (

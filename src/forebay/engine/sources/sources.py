@@ -15,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from forebay.model.sources import Check, Listing, Offer, Source, SourceKey
-from forebay.providers.base import Provider, ProviderError, Rejected, Unavailable
+from forebay.providers.base import BadCredentials, Provider, ProviderError, Rejected, Unavailable
 from forebay.providers.plugin import ProviderNotServed
 
 log = structlog.get_logger(__name__)
@@ -195,6 +195,8 @@ class _PolledSource:
         self._errors: dict[str, str] = {}
         #: Calls that failed the last time because the provider did not answer, or had trouble of its own.
         self._out_of_reach: set[str] = set()
+        #: Calls whose credentials the provider refused the last time.
+        self._refused: set[str] = set()
         #: By call, of those that have not succeeded yet.
         self._first_retry = {"instances": FIRST_RETRY, "offers": FIRST_RETRY}
         self._check: Check | None = None
@@ -237,6 +239,7 @@ class _PolledSource:
             offers=self._known_offers,
             since=self._since,
             error=self._error(),
+            credentials_refused=bool(self._refused),
             check=self._check,
             revision=self.config.revision,
             problem=self.config.problem,
@@ -276,16 +279,22 @@ class _PolledSource:
             try:
                 await once()
             except (ProviderError, TimeoutError) as error:
-                self._out_of_reach.discard(call)
-                if _is_passing(error):
-                    self._out_of_reach.add(call)
+                self._note_kind(call, error)
                 self._failed(call, error)
             except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be polled again)
+                self._note_kind(call, fault)
                 self._crashed(call, fault)
             else:
+                self._note_kind(call, None)
                 self._errors.pop(call, None)
-                self._out_of_reach.discard(call)
             await pause()
+
+    def _note_kind(self, call: str, error: Exception | None) -> None:
+        for noted, so in ((self._out_of_reach, _is_passing(error)), (self._refused, isinstance(error, BadCredentials))):
+            if so:
+                noted.add(call)
+            else:
+                noted.discard(call)
 
     async def _read_offers(self) -> None:
         offers = await read_offers(self.provider, self.config.key.provider)
@@ -370,7 +379,7 @@ class _PolledSource:
         return True
 
 
-def _is_passing(error: Exception) -> bool:
+def _is_passing(error: Exception | None) -> bool:
     """Whether the provider may answer a moment later: it has refused nothing."""
     return isinstance(error, Unavailable | TimeoutError)
 

@@ -76,6 +76,8 @@ _NOT_FOUND: Final = 404
 _OF_ONE: Final = re.compile(r"/(instances|operations|disks)/[^/?]+$")
 #: Ids of disks whose machine is gone.
 _DISK: Final = "disk:"
+#: A disk without a machine is a leftover at this age: before, its machine may be about to appear.
+_DISK_SETTLES: Final = timedelta(minutes=10)
 #: How the disk is attached that a machine was created with.
 _BOOT_DISK: Final = "os"
 
@@ -128,6 +130,7 @@ class CrusoeProvider:
         )
         self._calls = CloudCalls(dialect, base, transport, secrets, key, clock)
         self._cluster = cluster
+        self._clock = clock
         self._secrets = secrets
         self._key = key
         self._regions = frozenset(regions)
@@ -292,7 +295,7 @@ class CrusoeProvider:
         if disk.attached_to:
             return None
         machine = next((vm_id for vm_id, ids in self._disks_of.items() if disk.id in ids), None)
-        if machine is None and not disk.name.startswith(name_prefix(self._cluster)):
+        if machine is None and not (disk.name.startswith(name_prefix(self._cluster)) and self._has_settled(disk)):
             return None
         return Instance(
             id=machine or f"{_DISK}{disk.id}",
@@ -300,6 +303,9 @@ class CrusoeProvider:
             created=disk.created,
             message=f"The machine is gone, and its disk {disk.name} is left.",
         )
+
+    def _has_settled(self, disk: StoredDisk) -> bool:
+        return disk.created is None or self._clock() - disk.created >= _DISK_SETTLES
 
     async def _delete_disks_of(self, account: CrusoeAccount, vm_id: str) -> None:
         """Deletes what is left of the machine's disks. Raises `InstanceGone` where nothing is."""

@@ -102,7 +102,8 @@ class GoogleCalls:
         token = ""
         for _ in range(_MOST_PAGES):
             query = {"filter": matching, "maxResults": str(_PAGE)} | ({"pageToken": token} if token else {})
-            page = await self.get(f"aggregated/{resource}?{urlencode(query)}", AggregatedPage, seconds=LIST_SECONDS)
+            url = await self._url(f"aggregated/{resource}?{urlencode(query)}")
+            page = self._decoded(await self._call("GET", url, lists=True), AggregatedPage, Unavailable)
             for scope, listed in page.items.items():
                 yield ZoneList(last_part(scope), listed, _incomplete(listed.warning))
             for scope in page.unreachables:
@@ -120,7 +121,7 @@ class GoogleCalls:
         for _ in range(_MOST_PAGES):
             query = {"currencyCode": "USD", "pageSize": str(_SKU_PAGE)} | ({"pageToken": token} if token else {})
             url = f"{self._billing}/{_SERVICE}/skus?{urlencode(query)}"
-            page = self._decoded(await self._call("GET", url, seconds=LIST_SECONDS), SkuPage, Unavailable)
+            page = self._decoded(await self._call("GET", url, lists=True), SkuPage, Unavailable)
             yield page
             token = page.next_page_token
             if not token:
@@ -163,11 +164,18 @@ class GoogleCalls:
             raise Unavailable("No call was sent, because the source was reconfigured or Forebay is shutting down.")
 
     async def _call(
-        self, method: str, url: str, body: bytes | None = None, *, acts: bool = False, seconds: float | None = None
+        self,
+        method: str,
+        url: str,
+        body: bytes | None = None,
+        *,
+        acts: bool = False,
+        lists: bool = False,
+        seconds: float | None = None,
     ) -> bytes:
-        """Body of a 2xx response. `acts`: an unanswered call may have had an effect."""
+        """Body of a 2xx response. `acts`: an unanswered call may have had an effect. `lists`: it asks for a page."""
         self._check_open()
-        seconds = seconds or self._call_seconds
+        seconds = seconds or (LIST_SECONDS if lists else self._call_seconds)
         token = await self.identity.token()
         status, headers, text = await self._send(method, url, body, token, acts=acts, seconds=seconds)
         if status == _UNAUTHORIZED:
@@ -179,7 +187,8 @@ class GoogleCalls:
                 self.identity.reject(token)
         if 200 <= status < 300:  # noqa: PLR2004 (HTTP's own numbers)
             return text
-        raise self.errors.of_response(status, headers, text, acts=acts, identity=self.identity.described)
+        said = self.identity.described
+        raise self.errors.of_response(status, headers, text, acts=acts, identity=said, lists=lists)
 
     async def _send(
         self, method: str, url: str, body: bytes | None, token: str, *, acts: bool, seconds: float

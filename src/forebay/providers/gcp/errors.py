@@ -11,6 +11,7 @@ accepted, and sometimes by the request itself.
 | RATE_LIMIT..., rateLimitExceeded, 429           | `RateLimited`                                            |
 | 401, 403                                        | `BadCredentials`                                         |
 | 404 of an instance or disk                      | `InstanceGone`                                           |
+| 404 of a list                                   | `Rejected`: no such project, or another address          |
 | 5xx, INTERNAL_ERROR                             | `OutcomeUnknown` where the call acts, else `Unavailable` |
 | anything else                                   | `Rejected`                                               |
 """
@@ -72,8 +73,9 @@ class GoogleErrors:
         self._clock = clock
 
     def of_response(
-        self, status: int, headers: Headers, body: bytes, *, acts: bool, identity: str
+        self, status: int, headers: Headers, body: bytes, *, acts: bool, identity: str, lists: bool = False
     ) -> ProviderError | NameTaken:
+        """`lists`: the call asked for all that there is, and not for one thing by its name."""
         answer = _answer(body)
         items = answer.error.errors
         codes = {code for item in items for code in (item.reason, item.code) if code} | {answer.error.status}
@@ -89,6 +91,8 @@ class GoogleErrors:
             return self._rate_limited(fact, stated)
         if status in {_UNAUTHORIZED, _FORBIDDEN}:
             return BadCredentials(f"{fact}: the identity of {identity} may not do this. Correct it, or grant the role.")
+        if status == _NOT_FOUND and lists:
+            return Rejected(f"{fact}. Correct the project of {identity}, or endpoint of the provider.")
         if status == _NOT_FOUND:
             return InstanceGone(f"{fact}: there is nothing of that name any more.")
         if 300 <= status < _SERVER_ERROR:  # noqa: PLR2004 (HTTP's own numbers)

@@ -14,6 +14,7 @@ from forebay.api.joining import CloudInit
 from forebay.api.parts import SecretKeyRef
 from forebay.model.secret_text import SecretText
 from forebay.model.sources import FailureScope, InstancePhase
+from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
 from forebay.providers.base import (
@@ -339,12 +340,25 @@ async def test_a_disk_that_was_left_behind_before_a_restart_is_found_by_its_name
         world.server.leaves_disks = True
         launched = await world.launch()
         world.server.vanish(launched.id)
+        await asyncio.sleep(600)
         (left,) = (await world.provider.instances()).instances
         assert left.id.startswith("disk:")
         await world.provider.terminate(left.id)
         assert world.server.others["disks"] == {}
         with pytest.raises(InstanceGone):
             await world.provider.terminate(left.id)
+
+
+async def test_a_new_disk_without_a_machine_is_no_leftover_yet():
+    async with crusoe() as world:
+        await world.launch()
+        disks = world.server.others["disks"]
+        (boot,) = disks.values()
+        fresh = clock.now() - timedelta(minutes=9)
+        disks["x"] = {**boot, "id": "x", "attached_to": [], "created_at": fresh.isoformat()}
+        assert len((await world.provider.instances()).instances) == 1, "its machine may be about to appear"
+        await asyncio.sleep(60)
+        assert {each.id for each in (await world.provider.instances()).instances} >= {"disk:x"}
 
 
 async def test_a_failed_list_of_disks_makes_the_listing_an_error():

@@ -459,6 +459,22 @@ async def test_a_new_disk_without_an_instance_is_no_leftover_yet():
         assert len((await world.provider.instances()).instances) == 1
 
 
+@pytest.mark.parametrize("call", ["list_instances", "list_disks"])
+async def test_a_list_that_is_not_found_says_that_project_or_address_are_wrong_and_not_that_something_is_gone(call):
+    async with google() as world:
+        await world.launch()
+        world.server.script(call, world.server.refusal(404, "The project was not found"))
+        with pytest.raises(Rejected, match=r"Correct the project of Secret .*, or endpoint of the provider"):
+            await world.provider.instances()
+
+
+async def test_prices_that_are_not_found_say_that_project_or_address_are_wrong():
+    async with google() as world:
+        world.server.script("list_skus", world.server.refusal(404, "Not found"))
+        with pytest.raises(Rejected, match="or endpoint of the provider"):
+            await world.provider.offers()
+
+
 async def test_a_disk_that_cannot_be_listed_makes_the_listing_an_error():
     async with google() as world:
         world.server.script("list_disks", *[market_faults.server_error(503)] * 2)
