@@ -212,7 +212,7 @@ def _planned(
             gangs=gangs,
         ),
     )
-    left_out = tuple(explained(each, offering, snapshot) for each in made.plan.left_out)
+    left_out = explained(made.plan.left_out, offering, snapshot)
     return msgspec.structs.replace(made.plan, left_out=left_out), made
 
 

@@ -1,6 +1,7 @@
 """What a pod is told for which nothing is bought, where the plan cannot know why: it sees offers, and these lack some."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,21 +14,30 @@ from forebay.reconcile.snapshot import Snapshot
 _MOST_NAMED: Final = 3
 
 
-def explained(left: LeftOut, offering: CandidateSet, snapshot: Snapshot) -> LeftOut:
+def explained(left_out: Iterable[LeftOut], offering: CandidateSet, snapshot: Snapshot) -> tuple[LeftOut, ...]:
     """With the sources whose offers are not known: one of these might fit the pod. Without any offer, with what keeps
     the pools that there are from having some.
     """
     unknown = "; ".join(each.rstrip(".") for each in offering.unknown)
-    nothing = left.reason is Reason.NO_CAPACITY_CONFIGURED
-    if nothing and unknown:
-        sentence = f"No offers are known yet, because providers have not told any ({unknown}): Forebay keeps asking them."
-        return replace(left, reason=Reason.PROVIDER_UNAVAILABLE, sentence=sentence)
-    if unknown:
-        return replace(left, sentence=f"{left.sentence} Offers are not known from {unknown}.")
-    if nothing and (idle := list(_pools_without_offers(snapshot))):
-        more = f", and {len(idle) - _MOST_NAMED} more GPUNodePools" if len(idle) > _MOST_NAMED else ""
-        return replace(left, sentence=f"There are no offers: {'; '.join(idle[:_MOST_NAMED])}{more}.")
-    return left
+    without = cache(lambda: _nothing_offered(snapshot))
+
+    def one(left: LeftOut) -> LeftOut:
+        nothing = left.reason is Reason.NO_CAPACITY_CONFIGURED
+        if nothing and unknown:
+            sentence = f"No offers are known yet, because providers have not told any ({unknown}): Forebay keeps asking."
+            return replace(left, reason=Reason.PROVIDER_UNAVAILABLE, sentence=sentence)
+        if unknown:
+            return replace(left, sentence=f"{left.sentence} Offers are not known from {unknown}.")
+        return replace(left, sentence=without() or left.sentence) if nothing else left
+
+    return tuple(map(one, left_out))
+
+
+def _nothing_offered(snapshot: Snapshot) -> str:
+    """Why there are no offers; "" where there are no pools either."""
+    idle = list(_pools_without_offers(snapshot))
+    more = f", and {len(idle) - _MOST_NAMED} more GPUNodePools" if len(idle) > _MOST_NAMED else ""
+    return f"There are no offers: {'; '.join(idle[:_MOST_NAMED])}{more}." if idle else ""
 
 
 def _pools_without_offers(snapshot: Snapshot) -> Iterator[str]:
