@@ -24,7 +24,9 @@ def explained(left_out: Iterable[LeftOut], offering: CandidateSet, snapshot: Sna
     def one(left: LeftOut) -> LeftOut:
         nothing = left.reason is Reason.NO_CAPACITY_CONFIGURED
         if nothing and unknown:
-            sentence = f"No offers are known yet, because providers have not told any ({unknown}): Forebay keeps asking."
+            sentence = (
+                f"No offers are known yet, because providers have not told any ({unknown}): Forebay keeps asking."
+            )
             return replace(left, reason=Reason.PROVIDER_UNAVAILABLE, sentence=sentence)
         if unknown:
             return replace(left, sentence=f"{left.sentence} Offers are not known from {unknown}.")
