@@ -464,7 +464,7 @@ async def test_a_list_that_is_not_found_says_that_project_or_address_are_wrong_a
     async with google() as world:
         await world.launch()
         world.server.script(call, world.server.refusal(404, "The project was not found"))
-        with pytest.raises(Rejected, match="Correct the project of Secret .*, or endpoint of the provider"):
+        with pytest.raises(Rejected, match=r"Correct the project of Secret .*, or endpoint of the provider"):
             await world.provider.instances()
 
 
