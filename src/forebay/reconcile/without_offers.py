@@ -1,4 +1,4 @@
-"""What a pod is told for which nothing is bought because offers are missing: the plan sees only those that there are."""
+"""What a pod is told for which nothing is bought because offers are missing: a plan sees only those that there are."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
