@@ -89,6 +89,12 @@ def test_one_that_failed_at_the_provider_cools_its_offer_down(state, reason):
     assert "failed: host error. Terminating it." in leaving.sentence
 
 
+def test_one_that_is_said_to_have_failed_serves_on_while_its_node_is_ready():
+    told = next_step(facts(record(S.READY), node=node(), listing=listed(instance(phase=InstancePhase.FAILED))), NOW)
+    assert getattr(told, "status", None) is None or told.status.state is S.READY
+    assert step(record(S.READY), InstancePhase.FAILED, node=node(ready=False)).status.state is S.TERMINATING
+
+
 def test_a_member_of_a_group_that_somebody_else_asked_for_is_left_to_its_group_when_it_fails():
     member = replace(rented_spec(), node_class_name=None, provisioner_ref=ProvisionerRef(name="gpus", group="near"))
 
