@@ -31,7 +31,7 @@ def reclaimed(ctx: RuleContext, seen: Presence) -> RuleResult:
     if instance.phase is InstancePhase.FAILED:
         serving = ctx.status.state is InstanceState.READY
         if _others_ordered(ctx) or (serving and ctx.facts.node is not None and ctx.facts.node.ready):
-            # Where it has failed, its node is NotReady in a moment. Statuses are wrong at times, of all machines at once.
+            # Where it has failed, its node is NotReady in a moment. What listings call failed is wrong at times.
             return None
         sentence = f"{ctx.record.spec.provider} reports that {what} failed{told}. {terminating_it(ctx.record)}."
         reason = Reason.UNHEALTHY if serving else Reason.LAUNCH_FAILED
