@@ -4,6 +4,7 @@ import asyncio
 
 from forebay.embedded.api import kinds
 from forebay.embedded.api.conditions import with_status_condition
+from forebay.model.sources import InstancePhase
 from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.power_world import lab, operator
@@ -74,3 +75,25 @@ async def test_the_node_of_a_gpuinstance_that_a_person_deletes_goes_with_its_mac
             await until(lambda: not cloud.world.records())
             assert cloud.running == frozenset()
             assert cloud.store.list(kinds.NODE_KIND) == [], "nobody else knows whose Node it was"
+
+
+async def test_machines_that_their_provider_calls_failed_serve_on_while_their_nodes_are_ready():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        cloud.pool("alpha")
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            for each in ("one", "two"):
+                cloud.world.pod(each, 4, runs="1200s")
+            await until(lambda: {cloud.world.phase("one"), cloud.world.phase("two")} == {"Running"})
+            for rented in alpha.instances.values():
+                rented.phase = InstancePhase.FAILED
+            await asyncio.sleep(300)
+            assert {cloud.world.phase("one"), cloud.world.phase("two")} == {"Running"}, "a status page may be wrong"
+            assert set(cloud.world.states().values()) == {"Ready"}
+            name = cloud.world.where("one")
+            silence(cloud.world, name)
+            await until(lambda: cloud.world.state(name) == "Terminating", 60)
+            ended = cloud.world.record(name)["status"]["transitions"][-1]
+            assert ended["reason"] == "Unhealthy"
+            assert "reports that l40s.4x in west at simulated failed" in ended["message"]

@@ -183,3 +183,19 @@ async def test_pods_that_come_back_to_a_cordoned_node_do_not_keep_a_rented_machi
         await until(lambda: where() == [None])
         assert len(alpha.calls_of(MarketCall.LAUNCH)) == 1
     assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_a_machine_that_is_stopped_while_its_pods_cannot_leave_is_terminated_and_not_waited_for():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        cloud.pool("alpha")
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            held = {"embedded.forebay.dev/stop-delay": "600s"}
+            cloud.world.pod("train", 4, runs="3000s", metadata={"annotations": held}, terminationGracePeriodSeconds=600)
+            await until(lambda: cloud.world.phase("train") == "Running")
+            ((name, _),) = cloud.world.states().items()
+            alpha.reclaim(*alpha.running, notice=60)
+            await until(lambda: cloud.world.state(name) == "Draining", 120)
+            await until(lambda: cloud.world.state(name) == "Gone", 240)
+            assert alpha.running == frozenset()

@@ -13,9 +13,7 @@ from forebay.lifecycle.cordon import cordoned_at
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.late_nodes import cordon
 from forebay.lifecycle.moving import kept_for_pods
-from forebay.lifecycle.presence import (
-    presence_of,
-)
+from forebay.lifecycle.presence import Presence, presence_of
 from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.steps import AnyStep, Drain
@@ -23,6 +21,7 @@ from forebay.lifecycle.transitions import TABLE, cause, whole_seconds, with_mess
 from forebay.lifecycle.wording import describe, terminated, termination_phrase
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
+from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
 from forebay.model.workloads import Pod, pod_names
 
@@ -65,8 +64,12 @@ def draining(ctx: RuleContext) -> RuleResult:
         return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: its GPUNodePool exists again.")
     if why in RECOVERABLE and node is not None and _usable(ctx) and revoked(facts, now) is None:
         return _keep(ctx, Reason.NODE_READY, f"Keeping node {node.name}: it is Ready with its GPUs after all.")
-    if (step := vanished(ctx, presence_of(facts))) is not None:
+    seen = presence_of(facts)
+    if (step := vanished(ctx, seen)) is not None:
         return step
+    if is_stopped(seen, node) and not facts.policy.node_outlives_it:
+        # Such as one that its provider takes back: nobody will see its pods end, and it may be billed on.
+        return _drained(ctx, f"{ctx.record.spec.provider} has stopped it")
     if node is None:
         # Pods outlive their node for a moment, until the cluster's garbage collection.
         return Wait(pods_lost_at(ctx)) if facts.pods and now < pods_lost_at(ctx) else _drained(ctx)
@@ -78,6 +81,12 @@ def draining(ctx: RuleContext) -> RuleResult:
     if facts.pods:
         return evict(ctx, node) or _drained(ctx)
     return _drained(ctx)
+
+
+def is_stopped(seen: Presence, node: Node | None) -> bool:
+    """True where the provider has stopped the machine: its pods have ended, although nobody can see them end."""
+    stopped = seen.present and all(each.phase is InstancePhase.STOPPED for each in seen.instances)
+    return stopped and (node is None or not node.ready)
 
 
 def _usable(ctx: RuleContext) -> bool:
@@ -103,13 +112,17 @@ def _keep(ctx: RuleContext, reason: Reason, sentence: str) -> AnyStep:
     return ctx.move(InstanceState.READY, reason, sentence)
 
 
-def _drained(ctx: RuleContext) -> AnyStep:
-    """From Draining to Terminating: the node is empty, or its pods count as lost."""
+def _drained(ctx: RuleContext, stopped: str = "") -> AnyStep:
+    """From Draining to Terminating: the node is empty, or its pods count as lost. `stopped`: a clause that the machine
+    was.
+    """
     why = cause(ctx.status)
     reason = Reason(why) if why in EVICTING else Reason.IDLE
     lost = ctx.facts.pods
     state = "its node is empty"
-    if lost and ctx.facts.node is not None and ctx.facts.node.ready:
+    if stopped:
+        state = f"{stopped}, and {pod_names(lost)} with it" if lost else stopped
+    elif lost and ctx.facts.node is not None and ctx.facts.node.ready:
         state = (
             f"{pod_names(lost)} came to it although it is cordoned, as pods that tolerate "
             "node.kubernetes.io/unschedulable do after each eviction. They end with the node"

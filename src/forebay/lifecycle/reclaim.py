@@ -29,10 +29,11 @@ def reclaimed(ctx: RuleContext, seen: Presence) -> RuleResult:
     instance, what = seen.instances[0], describe(ctx.record)
     told = f": {instance.message.rstrip('.')}" if instance.message else ""
     if instance.phase is InstancePhase.FAILED:
-        if _others_ordered(ctx):
+        serving = ctx.status.state is InstanceState.READY
+        if _others_ordered(ctx) or (serving and ctx.facts.node is not None and ctx.facts.node.ready):
+            # Where it has failed, its node is NotReady in a moment. What listings call failed is wrong at times.
             return None
         sentence = f"{ctx.record.spec.provider} reports that {what} failed{told}. {terminating_it(ctx.record)}."
-        serving = ctx.status.state is InstanceState.READY
         reason = Reason.UNHEALTHY if serving else Reason.LAUNCH_FAILED
         return into_terminating(ctx, reason, sentence, failed=True, scope=_member_failure_scope(ctx))
     if instance.phase is InstancePhase.STOPPED:

@@ -10,7 +10,7 @@ from forebay.demand.initialization import is_initialized
 from forebay.lifecycle.call_outcomes import termination_backoff
 from forebay.lifecycle.cordon import cordoned_at
 from forebay.lifecycle.deliveries.policy import missing
-from forebay.lifecycle.draining import RECOVERABLE, evict, kept_by_people, pods_lost_at
+from forebay.lifecycle.draining import RECOVERABLE, evict, is_stopped, kept_by_people, pods_lost_at
 from forebay.lifecycle.facts import instance_id
 from forebay.lifecycle.late_nodes import cordon, cordon_late_node
 from forebay.lifecycle.presence import (
@@ -30,7 +30,6 @@ from forebay.lifecycle.transitions import cause, transition, whole_seconds, with
 from forebay.lifecycle.wording import describe, termination_noun, termination_phrase
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
 
 #: A machine whose node is still Ready this long after a termination call that failed has not been terminated by it.
@@ -51,7 +50,7 @@ def terminating(ctx: RuleContext) -> RuleResult:
     if target is None:
         # The instance was never listed, and no answer gave its id: only a listing can tell.
         return None
-    if not _is_stopped(seen, node) and (step := _clear_node(ctx, node)) is not None:
+    if not is_stopped(seen, node) and (step := _clear_node(ctx, node)) is not None:
         return step
     accepted = status.termination_accepted_at
     still_on = facts.policy.still_on(node)
@@ -98,12 +97,6 @@ def _back_in_use(ctx: RuleContext) -> RuleResult:
     return ctx.move(
         InstanceState.READY, Reason.BACK_IN_USE, sentence, termination_attempts=None, failures=None, **NO_ABSENCES
     )
-
-
-def _is_stopped(seen: Presence, node: Node | None) -> bool:
-    """True where the provider has stopped the machine: its pods have ended, although nobody can see them end."""
-    stopped = seen.present and all(each.phase is InstancePhase.STOPPED for each in seen.instances)
-    return stopped and (node is None or not node.ready)
 
 
 def _clear_node(ctx: RuleContext, node: Node | None) -> RuleResult:

@@ -88,7 +88,9 @@ def candidates(
         if not any(each.has_node for each in source.capabilities.deliveries) or not policies.get(key.node_class):
             continue
         if source.offers is None:
-            unknown.append(f"{key.provider} of GPUNodeClass {key.node_class}: {source.error or 'not asked yet'}")
+            # Nothing would be bought of a provider that the class has disabled, whatever it offers.
+            if source.enabled:
+                unknown.append(f"{key.provider} of GPUNodeClass {key.node_class}: {source.error or 'not asked yet'}")
             continue
         for policy in policies[key.node_class]:
             observed = {kind: size for (of, kind), size in context.observed.items() if of == key}

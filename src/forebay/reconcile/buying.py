@@ -26,6 +26,7 @@ from forebay.reconcile.observed_sizes import observed_sizes
 from forebay.reconcile.orders import OrderTerms, create_instance
 from forebay.reconcile.snapshot import Snapshot, revisions
 from forebay.reconcile.what_runs import NO_RESERVATIONS, known_gangs, looks_at_other_pods, running_pods
+from forebay.reconcile.without_offers import explained
 
 #: For so long after a source was configured, and after a start, purchases wait for its first offers: what is bought
 #: meanwhile may cost more, and stays. Providers that answer one request a second need two or three.
@@ -218,7 +219,7 @@ def _planned(
             gangs=gangs,
         ),
     )
-    left_out = tuple(_with_unknown(each, offering.unknown) for each in made.plan.left_out)
+    left_out = explained(made.plan.left_out, offering, snapshot)
     return msgspec.structs.replace(made.plan, left_out=left_out), made
 
 
@@ -245,11 +246,3 @@ def candidates_now(snapshot: Snapshot) -> CandidateSet:
 def _delete_previous(previous: GPUInstance) -> DeleteRecord:
     sentence = f"{previous.metadata.name} is launched again. This GPUInstance of its previous run is replaced."
     return DeleteRecord(record=previous, reason=Reason.CAPACITY_NEEDED, sentence=sentence)
-
-
-def _with_unknown(left: LeftOut, unknown: Sequence[str]) -> LeftOut:
-    """Adds the sources whose offers are not known to the sentence: one of these might fit the pod."""
-    if not unknown:
-        return left
-    sentence = f"{left.sentence} Offers are not known from {'; '.join(each.rstrip('.') for each in unknown)}."
-    return msgspec.structs.replace(left, sentence=sentence)

@@ -130,19 +130,10 @@ class RemoteChoices:
     def _why_none(self, why: NoContainer | None) -> tuple[Reason, str]:
         if why is not None and why.reason is not Reason.NO_CAPACITY_CONFIGURED:
             return why.reason, why.sentence
-        failing = (
-            (
-                each.source.error_reason,
-                (
-                    f"{each.source.key.provider} of GPUNodeClass {each.source.key.node_class}: "
-                    f"{each.source.error.rstrip('.')}."
-                ),
-            )
-            for each in self._counters
-            if each.source.error and not each.source.offers
-        )
-        if (told := next(failing, None)) is not None:
-            return told
+        silent = (each.source for each in self._counters if each.source.error and not each.source.offers)
+        if (source := next(silent, None)) is not None:
+            where = f"{source.key.provider} of GPUNodeClass {source.key.node_class}"
+            return source.error_reason, f"{where}: {(source.error or '').rstrip('.')}."
         if self._refused is not None:
             return self._refused
         sentence = "No GPUNodePool that serves its namespace has an offer of one: see docs/providers/runpod.md."

@@ -69,11 +69,30 @@ def test_pods_of_one_that_the_provider_has_stopped_do_not_delay_its_termination(
     assert isinstance(ready, Drain)
 
 
+def test_nor_do_they_while_it_is_drained():
+    leaving = record(S.DRAINING, because=R.RECLAIMED)
+    stopped = step(leaving, InstancePhase.STOPPED, node=node(ready=False), pods=(pod(),))
+    assert (stopped.status.state, stopped.reason) == (S.TERMINATING, R.RECLAIMED)
+    assert "simulated has stopped it, and team/train with it" in stopped.sentence
+    assert stopped.given_up == {pod().uid}
+    empty = step(leaving, InstancePhase.STOPPED, node=None)
+    assert empty.sentence.endswith("simulated has stopped it.")
+
+    running = step(leaving, InstancePhase.RUNNING, node=node(ready=False), pods=(pod(),))
+    assert isinstance(running, Drain), "they may end yet"
+
+
 @pytest.mark.parametrize(("state", "reason"), [(S.LAUNCHED, R.LAUNCH_FAILED), (S.READY, R.UNHEALTHY)])
 def test_one_that_failed_at_the_provider_cools_its_offer_down(state, reason):
     leaving = step(record(state), InstancePhase.FAILED, message="host error.")
     assert (leaving.status.state, leaving.reason, leaving.status.failures) == (S.TERMINATING, reason, 1)
     assert "failed: host error. Terminating it." in leaving.sentence
+
+
+def test_one_that_is_said_to_have_failed_serves_on_while_its_node_is_ready():
+    told = next_step(facts(record(S.READY), node=node(), listing=listed(instance(phase=InstancePhase.FAILED))), NOW)
+    assert getattr(told, "status", None) is None or told.status.state is S.READY
+    assert step(record(S.READY), InstancePhase.FAILED, node=node(ready=False)).status.state is S.TERMINATING
 
 
 def test_a_member_of_a_group_that_somebody_else_asked_for_is_left_to_its_group_when_it_fails():

@@ -316,6 +316,8 @@ def test_a_source_without_offers_is_unknown_and_containers_are_not_nodes():
     assert candidates(silent, [pool()], [node_class()], CONTEXT).unknown == (
         "aws of GPUNodeClass gpu: it does not answer",
     )
+    disabled = {key: msgspec.structs.replace(silent[key], enabled=False)}
+    assert candidates(disabled, [pool()], [node_class()], CONTEXT).unknown == (), "nothing would be bought of it"
     boxes = source(offer(), delivers=Delivery.CONTAINER)
     assert not candidates(boxes, [pool()], [node_class()], CONTEXT).candidates
     unasked = {key: Source(key=key, capabilities=Capabilities(deliveries=(Delivery.CONTAINER,)))}
