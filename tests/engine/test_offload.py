@@ -256,7 +256,12 @@ async def test_only_marked_jobs_leave():
             await asyncio.sleep(120)
             assert far.runpod.instances == {}
             assert far.world.records() == {}
-            assert far.capacity("plain")[0] == "NoCapacityConfigured"
+            reason, sentence = far.capacity("plain")
+            assert reason == "NoCapacityConfigured"
+            assert (
+                "only remote containers (runpod), which run pods of Jobs that are marked runpod.io/managed" in sentence
+            )
+            assert "Mark the Job" in sentence
 
 
 async def test_what_cannot_be_carried_is_said_before_a_cent_is_spent():

@@ -37,6 +37,11 @@ _ABANDONED: Final = (
     "is launched for it. Delete the pod."
 )
 
+_NOT_MARKED: Final = (
+    "No machines are configured, only remote containers ({names}), which run pods of Jobs that are marked "
+    'runpod.io/managed: "true". Mark the Job, or create a GPUNodeClass and a GPUNodePool that offer machines.'
+)
+
 
 class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
     """Containers to order, and the pods that nodes may be bought for instead."""
@@ -48,6 +53,8 @@ class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
     #: Pods that no node can serve any more, because they have left, and that no container is ordered for.
     left_out: tuple[LeftOut, ...] = ()
     held: tuple[Held, ...] = ()
+    #: Providers that run containers and rent no machines, by name.
+    containers: tuple[str, ...] = ()
     requeue_at: datetime | None = None
 
     def counted(self, snapshot: Snapshot) -> Snapshot:
@@ -64,6 +71,9 @@ class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
     def _explained(self, left: LeftOut) -> LeftOut:
         note = self.notes.get(left.pod.uid)
         if note is None:
+            if left.reason is Reason.NO_CAPACITY_CONFIGURED and self.containers:
+                names = ", ".join(self.containers)
+                return replace(left, sentence=_NOT_MARKED.format(names=names))
             return left
         reason = note[0] if left.reason in _SAYS_LESS else left.reason
         # Nobody asked for nodes: what a class and a pool of machines would be for is not the answer.
@@ -76,8 +86,17 @@ def order_containers(snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admis
     if snapshot.unread:
         pods = tuple(pod for pod in pods if pod.uid not in snapshot.unread)
     if not snapshot.portable and not snapshot.stranded:
-        return RemoteOrders(left=pods)
+        return RemoteOrders(left=pods, containers=_containers(snapshot))
     return _Desk(snapshot, admission).serve(pods)
+
+
+def _containers(snapshot: Snapshot) -> tuple[str, ...]:
+    found = (
+        key.provider
+        for key, source in snapshot.sources.items()
+        if source.enabled and not any(each.has_node for each in source.capabilities.deliveries)
+    )
+    return tuple(sorted(set(found)))
 
 
 class _Desk:
@@ -122,6 +141,7 @@ class _Desk:
             notes=self._notes,
             left_out=stranded,
             held=tuple(self._held),
+            containers=_containers(snapshot),
             requeue_at=min([*due, *self._due, *(self._offered.cool_at if leaves or stranded else ())], default=None),
         )
 
