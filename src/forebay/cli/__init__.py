@@ -37,8 +37,8 @@ def _run(argv: Sequence[str] | None) -> int:
     from forebay.cli.parser import UserError, parse
     from forebay.cli.watching import run_again_and_again
     from forebay.kube.errors import KubeError
-    from forebay.wiring.lossy_output import no_room
     from forebay.net.transport import TransportError
+    from forebay.wiring.lossy_output import no_room
 
     errors = (UserError, KubeError, TransportError)
     try:

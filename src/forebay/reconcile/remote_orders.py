@@ -32,15 +32,21 @@ from forebay.reconcile.snapshot import Snapshot
 
 #: Reasons of the plan of nodes that say less than why no remote container will do either.
 _SAYS_LESS: Final = frozenset({Reason.NO_CAPACITY_CONFIGURED, Reason.NO_OFFER_FITS})
+#: What a sentence begins with that says why there is no remote container.
+REMOTELY: Final = "As a remote container"
 _ABANDONED: Final = (
     "The pod is bound to the virtual node, but its Job is gone or not marked to run remotely any more, so no container "
     "is launched for it. Delete the pod."
 )
 
-_NOT_MARKED: Final = (
-    "No machines are configured, only remote containers ({names}), which run pods of Jobs that are marked "
-    'runpod.io/managed: "true". Mark the Job, or create a GPUNodeClass and a GPUNodePool that offer machines.'
-)
+
+def not_marked(containers: Iterable[str]) -> str:
+    """Why a pod waits where nothing but remote containers of these providers is configured."""
+    return (
+        f"No machines are configured, only remote containers ({', '.join(containers)}), which run pods of Jobs that "
+        'are marked runpod.io/managed: "true". Mark the Job, or create a GPUNodeClass and a GPUNodePool that offer '
+        "machines."
+    )
 
 
 class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +78,12 @@ class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
         note = self.notes.get(left.pod.uid)
         if note is None:
             if left.reason is Reason.NO_CAPACITY_CONFIGURED and self.containers:
-                names = ", ".join(self.containers)
-                return replace(left, sentence=_NOT_MARKED.format(names=names))
+                return replace(left, sentence=not_marked(self.containers))
             return left
         reason = note[0] if left.reason in _SAYS_LESS else left.reason
         # Nobody asked for nodes: what a class and a pool of machines would be for is not the answer.
         before = "" if left.reason is Reason.NO_CAPACITY_CONFIGURED else f"{left.sentence} "
-        return replace(left, reason=reason, sentence=f"{before}As a remote container: {note[1]}")
+        return replace(left, reason=reason, sentence=f"{before}{REMOTELY}: {note[1]}")
 
 
 def order_containers(snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admission | None) -> RemoteOrders:
@@ -86,11 +91,12 @@ def order_containers(snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admis
     if snapshot.unread:
         pods = tuple(pod for pod in pods if pod.uid not in snapshot.unread)
     if not snapshot.portable and not snapshot.stranded:
-        return RemoteOrders(left=pods, containers=_containers(snapshot))
+        return RemoteOrders(left=pods, containers=container_providers(snapshot))
     return _Desk(snapshot, admission).serve(pods)
 
 
-def _containers(snapshot: Snapshot) -> tuple[str, ...]:
+def container_providers(snapshot: Snapshot) -> tuple[str, ...]:
+    """Providers of the snapshot that run containers and rent no machines, by name."""
     found = (
         key.provider
         for key, source in snapshot.sources.items()
@@ -141,7 +147,7 @@ class _Desk:
             notes=self._notes,
             left_out=stranded,
             held=tuple(self._held),
-            containers=_containers(snapshot),
+            containers=container_providers(snapshot),
             requeue_at=min([*due, *self._due, *(self._offered.cool_at if leaves or stranded else ())], default=None),
         )
 

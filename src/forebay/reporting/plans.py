@@ -9,8 +9,10 @@ import msgspec
 
 from forebay.api.names import BUDGET_GATE
 from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.planning.plan import Candidate, Plan, Purchase
+from forebay.planning.plan import Candidate, LeftOut, Plan, Purchase
+from forebay.reconcile.remote_orders import REMOTELY, not_marked
 from forebay.reporting.defragmentation import PlannedMove
 from forebay.reporting.what_if import DryRun
 
@@ -128,7 +130,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan if self.what_if is None else self.what_if.plan
 
 
-def plan_report(dry_run: DryRun) -> PlanReport:
+def _why(left: LeftOut, containers: Sequence[str]) -> str:
+    """Why nothing is planned for a pod. Where nothing but containers is configured, the operator knows more."""
+    if left.reason is not Reason.NO_CAPACITY_CONFIGURED or not containers:
+        return left.sentence
+    told = left.pod.capacity
+    if told is None or REMOTELY not in told:
+        return not_marked(containers)
+    return f"A plan leaves out remote containers ({', '.join(containers)}), and no machines are configured. {told}"
+
+
+def plan_report(dry_run: DryRun, containers: Sequence[str] = ()) -> PlanReport:
+    """`containers`: providers that run containers, which a plan leaves out."""
     plan, reservations, names = dry_run.plan, dry_run.reservations, {}
     for pod in dry_run.assessment.demand:
         names[pod.uid] = _name(pod)
@@ -139,7 +152,7 @@ def plan_report(dry_run: DryRun) -> PlanReport:
             LeftOutPod(
                 pod=_name(each.pod),
                 reason=each.reason,
-                sentence=" ".join(part for part in (notes.get(each.pod.uid), each.sentence) if part),
+                sentence=" ".join(part for part in (notes.get(each.pod.uid), _why(each, containers)) if part),
             )
             for each in plan.left_out
         ),

@@ -131,7 +131,7 @@ def test_scrapes_that_prometheus_refuses_are_named(migrated, scrapes, sentence):
         ("replicaCount: 1\nmetrics: {enabled: true}", "metrics: Forebay's chart has no enabled there"),
     ],
 )
-def test_values_that_the_chart_refuses_are_named(migrated, values, sentence):
+def test_numbers_and_keys_that_the_chart_refuses_are_named(migrated, values, sentence):
     _, notes, code = migrated(values, "--check")
     assert sentence in notes
     assert code == 1

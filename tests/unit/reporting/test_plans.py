@@ -1,5 +1,7 @@
 """The result of `forebay plan` as values: machines, what they are for, what is left out, and what --what-if changes."""
 
+from msgspec.structs import replace
+
 from forebay.demand.assessment import Assessment, NotDemand
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.model.quantities import Resources, UsdPerHour
@@ -103,6 +105,23 @@ def test_every_pod_that_gets_nothing_is_shown_with_the_reason_and_placed_ones_ap
         ("team/gated", "Until noon."),
         ("team/plain", "Gated."),
     ]
+
+
+def test_where_only_remote_containers_are_configured_the_plan_says_what_the_operator_has_said():
+    marked, plain = pod("marked"), pod("plain")
+    marked = replace(marked, capacity="NotAllowed: As a remote container: Node runpod-virtual-node is cordoned.")
+    none = {"reason": Reason.NO_CAPACITY_CONFIGURED, "sentence": "No machines are configured: create a GPUNodeClass."}
+    made = replace(plan(), left_out=(LeftOut(pod=marked, **none), LeftOut(pod=plain, **none)))
+    found = DryRun(assessment=Assessment(demand=(marked, plain)), reservations=Reservations(), plan=made)
+
+    first, second = plan_report(found, ["runpod"]).left_out
+
+    assert first.sentence == (
+        "A plan leaves out remote containers (runpod), and no machines are configured. NotAllowed: As a remote "
+        "container: Node runpod-virtual-node is cordoned."
+    )
+    assert "which run pods of Jobs that are marked runpod.io/managed" in second.sentence
+    assert {each.sentence for each in plan_report(found).left_out} == {none["sentence"]}
 
 
 def test_a_what_if_shows_how_many_machines_of_each_kind_come_and_go_and_who_is_served():

@@ -32,16 +32,15 @@ class Failing(io.StringIO):
 @SOMETIMES_FULL
 def test_the_operator_goes_on_where_its_log_cannot_be_written(monkeypatch):
     before = structlog.get_config()
-    # Nothing is left in a buffer that could not be written when the stream is closed.
-    full = io.TextIOWrapper(Path("/dev/full").open("wb", buffering=0), write_through=True)
-    monkeypatch.setattr(sys, "stderr", full)
-    try:
-        configure_logging(Settings())
-        structlog.get_logger().warning("informer synced")
-        structlog.get_logger().warning("informer synced")
-    finally:
-        structlog.configure(**before)
-        full.close()
+    # Unbuffered: nothing is left that could not be written when the stream is closed.
+    with Path("/dev/full").open("wb", buffering=0) as raw, io.TextIOWrapper(raw, write_through=True) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        try:
+            configure_logging(Settings())
+            structlog.get_logger().warning("informer synced")
+            structlog.get_logger().warning("informer synced")
+        finally:
+            structlog.configure(**before)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
