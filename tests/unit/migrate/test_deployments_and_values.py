@@ -127,7 +127,7 @@ def test_scrapes_that_prometheus_refuses_are_named(migrated, scrapes, sentence):
         ("replicaCount: '2'", "replicaCount is '2', which is no whole number"),
         ("replicaCount: true", "replicaCount is True, which is no whole number"),
         ("replicaCount: 1\nmetrics: {service: {port: '8443'}}", "metrics.service.port is '8443', which is no whole"),
-        ("health: {port: http}", "health.port is 'http', which is no whole number"),
+        ("replicaCount: 1\nhealth: {port: http}", "health.port is 'http', which is no whole number"),
         ("replicaCount: 1\nmetrics: {enabled: true}", "metrics: Forebay's chart has no enabled there"),
     ],
 )
