@@ -32,15 +32,13 @@ from forebay.reconcile.snapshot import Snapshot
 
 #: Reasons of the plan of nodes that say less than why no remote container will do either.
 _SAYS_LESS: Final = frozenset({Reason.NO_CAPACITY_CONFIGURED, Reason.NO_OFFER_FITS})
-#: What a sentence begins with that says why there is no remote container.
-REMOTELY: Final = "As a remote container"
 _ABANDONED: Final = (
     "The pod is bound to the virtual node, but its Job is gone or not marked to run remotely any more, so no container "
     "is launched for it. Delete the pod."
 )
 
 
-def not_marked(containers: Iterable[str]) -> str:
+def _not_marked(containers: Iterable[str]) -> str:
     """Why a pod waits where nothing but remote containers of these providers is configured."""
     return (
         f"No machines are configured, only remote containers ({', '.join(containers)}), which run pods of Jobs that "
@@ -78,12 +76,12 @@ class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
         note = self.notes.get(left.pod.uid)
         if note is None:
             if left.reason is Reason.NO_CAPACITY_CONFIGURED and self.containers:
-                return replace(left, sentence=not_marked(self.containers))
+                return replace(left, sentence=_not_marked(self.containers))
             return left
         reason = note[0] if left.reason in _SAYS_LESS else left.reason
         # Nobody asked for nodes: what a class and a pool of machines would be for is not the answer.
         before = "" if left.reason is Reason.NO_CAPACITY_CONFIGURED else f"{left.sentence} "
-        return replace(left, reason=reason, sentence=f"{before}{REMOTELY}: {note[1]}")
+        return replace(left, reason=reason, sentence=f"{before}As a remote container: {note[1]}")
 
 
 def order_containers(snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admission | None) -> RemoteOrders:

@@ -12,7 +12,6 @@ from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Candidate, LeftOut, Plan, Purchase
-from forebay.reconcile.remote_orders import REMOTELY, not_marked
 from forebay.reporting.defragmentation import PlannedMove
 from forebay.reporting.what_if import DryRun
 
@@ -134,10 +133,13 @@ def _why(left: LeftOut, containers: Sequence[str]) -> str:
     """Why nothing is planned for a pod. Where nothing but containers is configured, the operator knows more."""
     if left.reason is not Reason.NO_CAPACITY_CONFIGURED or not containers:
         return left.sentence
-    told = left.pod.capacity
-    if told is None or REMOTELY not in told:
-        return not_marked(containers)
-    return f"A plan leaves out remote containers ({', '.join(containers)}), and no machines are configured. {told}"
+    names, told = ", ".join(containers), left.pod.capacity
+    if told is not None and told.startswith(f"{left.reason}: "):
+        return told.removeprefix(f"{left.reason}: ")
+    left_out = f"No machines are configured, and a plan leaves out remote containers ({names})"
+    if told is None:
+        return f"{left_out}, which run pods of Jobs that are marked runpod.io/managed."
+    return f"{left_out}. {told}"
 
 
 def plan_report(dry_run: DryRun, containers: Sequence[str] = ()) -> PlanReport:
