@@ -389,6 +389,24 @@ async def test_a_cheaper_machine_is_rented_instead():
             assert far.pods("forced")[0]["spec"]["nodeName"] == VIRTUAL_NODE
 
 
+async def test_an_operator_that_may_not_list_jobs_says_so_to_the_pods_that_no_machine_is_for():
+    def forbidden(request):
+        # Paused Jobs are another list, which the operator needs for its budgets.
+        jobs = "/apis/batch/v1/jobs" in request.url and "labelSelector" not in request.url
+        return Answer(403) if jobs else None
+
+    async with offload() as far:
+        far.pool()
+        far.job("train")
+        async with cloud_operator(far.cloud, wrap=lambda transport: Faulty(transport, forbidden)):
+            await asyncio.sleep(120)
+            reason, sentence = far.capacity("train")
+            assert reason == "NoCapacityConfigured"
+            assert "The operator cannot list Jobs, so none runs remotely: " in sentence
+            assert "offload.enabled" in sentence
+            assert far.runpod.instances == {}
+
+
 async def test_an_operator_that_may_not_read_pods_says_so_and_asks_now_and_then():
     asked = []
 

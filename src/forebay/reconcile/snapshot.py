@@ -160,6 +160,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     stranded: tuple[Pod, ...] = ()
     #: UIDs of pending pods of which it is not known yet whether they may run remotely: a moment later it is.
     unread: frozenset[str] = frozenset()
+    #: Why no Job can run remotely at all, as a sentence; None where marked ones can.
+    remote_prevented: str | None = None
     #: All GPUInstances. Each is the durable record of one machine.
     records: tuple[GPUInstance, ...] = ()
     #: Requests for kubelets' client certificates, by whomever.

@@ -57,6 +57,11 @@ _MOST_AT_ONCE: Final = 8
 #: For so long a log may be unreadable before its pod is told: providers fail now and then.
 _TELL_AFTER: Final = timedelta(minutes=3)
 
+_NOT_LISTED: Final = (
+    "The operator cannot list Jobs, so none runs remotely: {why}. Where its role lacks that, set offload.enabled of "
+    "the chart, or give --offload on to forebay manifests install."
+)
+
 
 class Offloading(NamedTuple):
     """What a tick needs to know of pods that may run remotely, or do."""
@@ -64,6 +69,8 @@ class Offloading(NamedTuple):
     portable: Mapping[str, PortablePod]
     stranded: tuple[Pod, ...]
     unread: frozenset[str] = frozenset()
+    #: Why no Job can run remotely at all, as a sentence.
+    prevented: str | None = None
 
 
 class _Read(NamedTuple):
@@ -123,9 +130,9 @@ class RemoteWork:
         if not self._jobs.synced:
             # Where Jobs cannot be listed at all, their pods are served by nodes meanwhile.
             trying = self._jobs.last_error is None
-            return Offloading(
-                {}, (), frozenset(pod.uid for pod in pending if _is_of_job(pod)) if trying else frozenset()
-            )
+            if trying:
+                return Offloading({}, (), frozenset(pod.uid for pod in pending if _is_of_job(pod)))
+            return Offloading({}, (), prevented=_NOT_LISTED.format(why=self._jobs.last_error))
         live = live_containers(records)
         stranded = tuple(
             pod
