@@ -425,6 +425,7 @@ async def test_an_operator_that_may_not_read_pods_says_so_and_asks_now_and_then(
             reason, sentence = far.capacity("train")
             assert reason == "OffloadNotPossible"
             assert "could not read the pod" in sentence
+            assert "offload.enabled of the chart" in sentence
             assert 10 <= len(asked) <= 15
         assert far.runpod.instances == {}
 
