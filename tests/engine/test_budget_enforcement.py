@@ -239,6 +239,24 @@ async def test_a_job_that_was_resumed_by_hand_may_be_paused_again():
         assert len(it.told("work", "Paused")) == 2
 
 
+async def test_a_job_that_was_resumed_and_then_suspended_by_hand_stays_suspended():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", window=1, action="Pause", grace=0)
+        it.job("work", 1)
+        await passing(450)
+        assert _job(it)["spec"]["suspend"] is True
+        it.change(kinds.NODE_KIND, "n1", lambda each: each["spec"].update(unschedulable=True))
+        it.change(kinds.JOB_KIND, "work", lambda each: each["spec"].update(suspend=False), "default")
+        await passing(5)
+        marked = _job(it)["metadata"]
+        assert "forebay.dev/paused" not in marked.get("labels", {})
+        assert not any("paused" in each for each in marked.get("annotations", {}))
+        it.change(kinds.JOB_KIND, "work", lambda each: each["spec"].update(suspend=True), "default")
+        await passing(4000)
+        assert it.condition("QuotaExceeded")[0] == "False"
+        assert _job(it)["spec"]["suspend"] is True
+
+
 @pytest.mark.parametrize("where", [{}, {"nodeName": "n1"}], ids=["scheduled", "names its node"])
 async def test_a_deployment_that_is_not_held_at_the_gate_is_not_evicted_over_and_over(where):
     """The cluster of this test stores admission policies and does not run them, as one that serves none."""

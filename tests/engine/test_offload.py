@@ -256,7 +256,12 @@ async def test_only_marked_jobs_leave():
             await asyncio.sleep(120)
             assert far.runpod.instances == {}
             assert far.world.records() == {}
-            assert far.capacity("plain")[0] == "NoCapacityConfigured"
+            reason, sentence = far.capacity("plain")
+            assert reason == "NoCapacityConfigured"
+            assert (
+                "only remote containers (runpod), which run pods of Jobs that are marked runpod.io/managed" in sentence
+            )
+            assert "Mark the Job" in sentence
 
 
 async def test_what_cannot_be_carried_is_said_before_a_cent_is_spent():
@@ -384,6 +389,24 @@ async def test_a_cheaper_machine_is_rented_instead():
             assert far.pods("forced")[0]["spec"]["nodeName"] == VIRTUAL_NODE
 
 
+async def test_an_operator_that_may_not_list_jobs_says_so_to_the_pods_that_no_machine_is_for():
+    def forbidden(request):
+        # Paused Jobs are another list, which the operator needs for its budgets.
+        jobs = "/apis/batch/v1/jobs" in request.url and "labelSelector" not in request.url
+        return Answer(403) if jobs else None
+
+    async with offload() as far:
+        far.pool()
+        far.job("train")
+        async with cloud_operator(far.cloud, wrap=lambda transport: Faulty(transport, forbidden)):
+            await asyncio.sleep(120)
+            reason, sentence = far.capacity("train")
+            assert reason == "NoCapacityConfigured"
+            assert "The operator cannot list Jobs, so none runs remotely: " in sentence
+            assert "offload.enabled" in sentence
+            assert far.runpod.instances == {}
+
+
 async def test_an_operator_that_may_not_read_pods_says_so_and_asks_now_and_then():
     asked = []
 
@@ -402,6 +425,7 @@ async def test_an_operator_that_may_not_read_pods_says_so_and_asks_now_and_then(
             reason, sentence = far.capacity("train")
             assert reason == "OffloadNotPossible"
             assert "could not read the pod" in sentence
+            assert "offload.enabled of the chart" in sentence
             assert 10 <= len(asked) <= 15
         assert far.runpod.instances == {}
 

@@ -3,13 +3,18 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
+from forebay.api.gpu_instance import GPUInstance
+from forebay.api.meta import ObjectMeta
 from forebay.api.names import VIRTUAL_NODE
 from forebay.embedded.api import kinds
 from forebay.install.admission_policies import admission_policies
 from forebay.install.uninstall import MachinesRunning, Uninstalled, Uninstaller
+from forebay.model.sources import Delivery
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
+from tests.unit.lifecycle.builders import rented_spec
 
 BOX = Powered(name="box-1", gpus=1, boot=60)
 MACHINE = {"name": "m", "gpuCount": 1, "scaleUpEndpoint": "http://m/on", "scaleDownEndpoint": "http://m/off"}
@@ -137,11 +142,30 @@ async def test_nothing_is_touched_while_a_machine_is_on():
         it.budget(accounting="Exact")
         it.pod("train", 1)
         await passing(200)
-        with pytest.raises(MachinesRunning, match=r"1 machine may still be on \(box-1\).*--leave-machines"):
+        with pytest.raises(MachinesRunning, match=r"^1 machine may still be on \(box-1\).*--leave-machines"):
             await uninstalled(it)
         assert len(policies(it)) == 4
         assert it.the_pod("train")["metadata"]["finalizers"] == ["forebay.dev/usage"]
         assert made.elector.still_leader()
+
+
+@pytest.mark.parametrize(
+    ("owned", "remote", "what"),
+    [
+        (0, 1, "1 remote container may still be on (c0), and without Forebay nothing powers off or terminates it."),
+        (1, 2, "1 machine and 2 remote containers may still be on (m0, c0, c1), and"),
+    ],
+)
+def test_remote_containers_are_called_that_and_the_owners_of_their_pods_are_to_go_first(owned, remote, what):
+    records = [_record(f"m{each}", Delivery.POWER) for each in range(owned)]
+    records += [_record(f"c{each}", Delivery.CONTAINER) for each in range(remote)]
+    told = str(MachinesRunning(records))
+    assert told.startswith(what)
+    assert "first the Jobs and other owners" in told
+
+
+def _record(name, delivery):
+    return GPUInstance(metadata=ObjectMeta(name=name), spec=replace(rented_spec(), delivers=delivery))
 
 
 async def test_a_machine_that_is_bought_meanwhile_is_not_left_behind():

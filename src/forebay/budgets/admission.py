@@ -174,6 +174,15 @@ class Admission:
             quota = described(budget.limits.gpu_hours or GpuHours.zero(), budget.account.resource)
             left = described(budget.gpu_hours, budget.account.resource)
             why = f"{left} left of {quota} in {hours(budget.limits.window)}"
+            if budget.gpu_hours:
+                # Else a reader wonders what is too little about what is left.
+                least = _usage(budget, pod, MINIMUM_RUNTIME)
+                span = human(MINIMUM_RUNTIME)
+                why += (
+                    f", and {span} of the pod take {described(least, budget.account.resource)}"
+                    if need == least
+                    else f", and a pod that takes more than that in {span} starts only while nothing is used"
+                )
             return self._held(budget, pod, need, why)
         if budget.usd is not None and not budget.usd:
             why = f"{budget.usd} left of {budget.limits.usd} in {hours(budget.limits.window)}"

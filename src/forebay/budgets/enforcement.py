@@ -82,6 +82,18 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class RemovePauseMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """Decision to remove label and annotations of its pause from a Job that somebody else has resumed.
+
+    With them, a Job that is suspended by hand later would look like a paused one, and be resumed.
+    """
+
+    namespace: str
+    job: Owner
+    #: As the Job was seen: it may be paused again by now.
+    resource_version: str
+
+
 class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Job that was suspended for a budget, as its annotations say."""
 

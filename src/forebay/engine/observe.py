@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
@@ -29,6 +29,9 @@ from forebay.reconcile.environment_class import of_this_operator
 from forebay.reconcile.moved_machines import CurrentRecords
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 from forebay.reconcile.what_runs import looks_at_other_pods
+
+#: Of an operator that leaves remote containers to somebody else, and of a dry run.
+_NO_CONTAINERS: Final = Offloading({}, (), prevented="This operator orders no remote containers.")
 
 
 class _Configured(NamedTuple):
@@ -94,7 +97,7 @@ class Observer:
         now = self._clock()
         accounting = self._budget_accounting
         remote = self._remote
-        leaving = Offloading({}, ()) if remote is None else remote.look(sources.values(), pending, records)
+        leaving = _NO_CONTAINERS if remote is None else remote.look(sources.values(), pending, records)
         return Snapshot(
             now=now,
             cluster=self._cluster,
@@ -114,6 +117,7 @@ class Observer:
             portable=leaving.portable,
             stranded=leaving.stranded,
             unread=leaving.unread,
+            remote_prevented=leaving.prevented,
             records=records,
             signing_requests=tuple(views.signing_requests.values()),
             pod_disruption_budgets=tuple(views.pod_disruption_budgets.values()),

@@ -75,12 +75,14 @@ class MachinesRunning(Exception):
     def __init__(self, records: Sequence[GPUInstance]) -> None:
         names = [each.metadata.name for each in records[:_MAX_NAMED]]
         more = f" and {len(records) - _MAX_NAMED} more" if len(records) > _MAX_NAMED else ""
-        machines = counted(len(records), "machine")
+        containers = sum(not each.spec.delivers.has_node for each in records)
+        kinds = ((len(records) - containers, "machine"), (containers, "remote container"))
+        what = " and ".join(counted(number, noun) for number, noun in kinds if number)
         super().__init__(
-            f"{machines} may still be on ({', '.join(names)}{more}), and without Forebay nothing powers "
-            f"{'it' if len(records) == 1 else 'them'} off. Delete the GPU pods, then run kubectl delete gpuinstances "
-            "--all: the operator powers each machine off and removes its record. Or use --leave-machines, and power "
-            "machines off yourself"
+            f"{what} may still be on ({', '.join(names)}{more}), and without Forebay nothing powers off or terminates "
+            f"{'it' if len(records) == 1 else 'them'}. Delete the GPU pods, and first the Jobs and other owners that "
+            "would create them again, then run kubectl delete gpuinstances --all: the operator powers off or "
+            "terminates each one and removes its record. Or use --leave-machines, and do that yourself"
         )
 
 

@@ -40,6 +40,21 @@ _MAPPINGS: Final = (
     "healthProbe",
     "metrics",
 )
+_NUMBERS: Final = (
+    "replicaCount",
+    "terminationGracePeriodSeconds",
+    "healthProbe.port",
+    "health.port",
+    "metrics.port",
+    "metrics.service.port",
+)
+#: What Forebay's chart has in mappings of the same name. A test holds it against its schema.
+KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "metrics": frozenset({"port", "secure", "certSecret", "service", "serviceMonitor"}),
+    "healthProbe": frozenset({"port"}),
+    "serviceAccount": frozenset({"create", "name", "annotations"}),
+    "rbac": frozenset({"create"}),
+}
 #: What every item of nodeGroups needs.
 _OF_A_MACHINE: Final = ("name", "gpuCount", "scaleUpEndpoint", "scaleDownEndpoint")
 #: Values of a webhook server, which Forebay has none of.
@@ -111,6 +126,16 @@ def _types(document: Document, notes: Notes) -> None:
         for name in names:
             if document.get(name) is not None and not isinstance(document[name], kind):
                 notes.needed(f"{name} is no {noun}, which Forebay's chart refuses; see docs/reference/helm.md.")
+    for path in _NUMBERS:
+        *within, name = path.split(".")
+        found: Mapping[str, Any] = document
+        for each in within:
+            found = mapping(found, each)
+        if (value := found.get(name)) is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            notes.needed(f"{path} is {value!r}, which is no whole number: Forebay's chart refuses it.")
+    for name, known in KEYS.items():
+        if strange := sorted(str(each) for each in mapping(document, name).keys() - known):
+            notes.needed(f"{name}: Forebay's chart has no {listed(strange)} there, and refuses it: remove it.")
 
 
 def _machines(groups: list[Any], notes: Notes) -> None:

@@ -4,12 +4,14 @@ k8s-gpu-autoprovision has a group of variables for each machine; the RunPod Job 
 account in a Secret.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from forebay.api.names import API_VERSION
+from forebay.api.values import NotADuration, duration
 from forebay.migrate.notes import Document, Migration, Notes, described, items, mapping
 from forebay.migrate.target import MigrationTarget
+from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Delivery
 
 _GROUP_SUFFIX: Final = "_GPU_COUNT"
@@ -18,12 +20,12 @@ _OWNED: Final = "owned"
 #: In image, command or name of the controller.
 _CONTROLLERS: Final = ("runpod-controller", "runpod_controller", "k8s-runpod")
 _KEYS: Final = ("RUNPOD_KEY", "RUNPOD_API_KEY")
-#: Flags of the controller: the setting of Forebay's chart, and whether the value is a number of seconds.
-_FLAGS: Final[Mapping[str, tuple[str, bool]]] = {
-    "reconcile-interval": ("reconcileInterval", True),
-    "pending-job-threshold": ("pendingJobThreshold", False),
-    "max-pending-time": ("maxPendingTime", True),
-    "max-gpu-price": ("maxGpuPrice", False),
+#: Flags of the controller: the setting of Forebay's chart, and what the value is.
+_FLAGS: Final[Mapping[str, tuple[str, str]]] = {
+    "reconcile-interval": ("reconcileInterval", "number of seconds"),
+    "pending-job-threshold": ("pendingJobThreshold", "count"),
+    "max-pending-time": ("maxPendingTime", "number of seconds"),
+    "max-gpu-price": ("maxGpuPrice", "price"),
 }
 
 
@@ -92,8 +94,11 @@ def _controller(document: Document, container: Document, target: MigrationTarget
     values: Document = {"settings": settings, "offload": {"enabled": True}}
     for flag, value in _flags(container):
         if flag in _FLAGS:
-            setting, seconds = _FLAGS[flag]
-            settings[setting] = f"{value}s" if seconds and value.isdecimal() else value
+            setting, noun = _FLAGS[flag]
+            if (read := _READ[noun](value)) is None:
+                said.needed(f"--{flag} is {value!r}, which is no {noun}: left out, so Forebay's default applies.")
+            else:
+                settings[setting] = read
         elif flag == "health-server-address" and value.rpartition(":")[2].isdecimal():
             values["port"] = int(value.rpartition(":")[2])
         elif flag in {"kubeconfig", "namespace"}:
@@ -129,6 +134,35 @@ def _controller(document: Document, container: Document, target: MigrationTarget
     pool = _object("GPUNodePool", name, target.namespace, {"nodeClassRef": {"name": name}})
     said.changed("Its pool has no limits: set limits.maxNodes and limits.maxHourlyCost as you like.")
     return Migration(manifests=(node_class, pool), notes=tuple(said.found), values=values)
+
+
+def _seconds(text: str) -> str | None:
+    """A duration as Forebay writes it; the controller took bare seconds."""
+    written = f"{text}s" if text.isdecimal() else text
+    try:
+        duration(written)
+    except NotADuration:
+        return None
+    return written
+
+
+def _count(text: str) -> str | None:
+    return text if text.isdecimal() else None
+
+
+def _price(text: str) -> str | None:
+    try:
+        price = UsdPerHour(text)
+    except ValueError:
+        return None
+    return text if price > UsdPerHour("0") else None
+
+
+_READ: Final[Mapping[str, Callable[[str], str | None]]] = {
+    "number of seconds": _seconds,
+    "count": _count,
+    "price": _price,
+}
 
 
 def _containers(document: Document) -> list[Document]:

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+from forebay.api.names import GPU_TYPE_LABEL
+from forebay.migrate.gpu_types import clouds_of, note_geforce, types_required
 from forebay.migrate.notes import Document, Migration, MigrationNote, Notes, described, items, listed, manifest, mapping
 from forebay.migrate.notes import without_nothing as filled
 from forebay.migrate.talos_template import UnreadableTemplate, corrected, node_labels, note_systemd, read_template
@@ -46,12 +48,18 @@ def migrate(documents: Sequence[Document], target: MigrationTarget) -> Migration
     notes: list[MigrationNote] = []
     labels: dict[str, dict[str, str]] = {}
     names: dict[str, list[str]] = {}
+    clouds: dict[str, list[str]] = {}
     for each in classes:
         said = Notes(described(each))
         name = str(mapping(each, "metadata").get("name", ""))
         namespaces = sorted({_namespace(pool) for pool in pools if _class_of(pool) == name})
         made, labels[name] = _classes(each, namespaces, target, said)
-        names[name] = [each_made["metadata"]["name"] for each_made in made]
+        names[name] = [str(each_made["metadata"].get("name", "")) for each_made in made]
+        clouds[name] = clouds_of(
+            (entry for made_class in made for entry in made_class["spec"]["providers"]), target.capabilities
+        )
+        wanted = items(mapping(mapping(each, "spec"), "instanceRequirements"), "gpuTypes")
+        note_geforce("instanceRequirements.gpuTypes", wanted, clouds[name], said)
         manifests += made
         notes += said.found
     for each in pools:
@@ -59,6 +67,8 @@ def migrate(documents: Sequence[Document], target: MigrationTarget) -> Migration
         referred = _class_of(each)
         if referred not in names:
             said.needed(f"GPUNodeClass {referred} is not among the files: migrate it, too, in the same call.")
+        required = types_required(each, (f"{GROUP}/gpu-type", GPU_TYPE_LABEL))
+        note_geforce(f"requirement {GROUP}/gpu-type", required, clouds.get(referred, ()), said)
         for class_name in names.get(referred, [referred]):
             manifests.append(_pool(each, class_name, labels.get(referred, {}), said))
         notes += said.found

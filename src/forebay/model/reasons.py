@@ -200,7 +200,8 @@ class Reason(StrEnum):
 
     # Pods that Forebay launches no capacity for.
     NO_CAPACITY_CONFIGURED = "NoCapacityConfigured"
-    """No source of GPU capacity is configured: create a GPUNodeClass and a GPUNodePool."""
+    """No source of GPU capacity is configured (create a GPUNodeClass and a GPUNodePool), or none but remote containers,
+    which run pods of marked Jobs only."""
     NO_OFFER_FITS = "NoOfferFits"
     """No offer or owned machine fits the pod: its requests, selectors or tolerations exclude them all."""
     LIMIT_REACHED = "LimitReached"

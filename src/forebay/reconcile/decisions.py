@@ -14,7 +14,7 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool, PoolDecision
 from forebay.api.parts import Condition
 from forebay.budgets.admission import Release
-from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume
+from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, RemovePauseMarks, Resume
 from forebay.demand.refusal import RecordRefusal
 from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode
 from forebay.lifecycle.node_certificates import ApproveCertificate, CertificateDecision
@@ -226,6 +226,7 @@ BudgetDecision = (
     | Pause
     | CannotPause
     | Resume
+    | RemovePauseMarks
     | Alert
     | Release
     | AddUsageFinalizer
@@ -279,7 +280,7 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("budget", *decision.budget)
         case Pause():
             return ("job", decision.pod.namespace, decision.job.name)
-        case Resume():
+        case Resume() | RemovePauseMarks():
             return ("job", decision.namespace, decision.job.name)
         case (
             PodEvent()

@@ -48,6 +48,8 @@ class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
     #: Pods that no node can serve any more, because they have left, and that no container is ordered for.
     left_out: tuple[LeftOut, ...] = ()
     held: tuple[Held, ...] = ()
+    #: What a pod waits for where remote containers are configured and no machines; None where none are.
+    no_machines: str | None = None
     requeue_at: datetime | None = None
 
     def counted(self, snapshot: Snapshot) -> Snapshot:
@@ -64,7 +66,8 @@ class RemoteOrders(msgspec.Struct, frozen=True, kw_only=True):
     def _explained(self, left: LeftOut) -> LeftOut:
         note = self.notes.get(left.pod.uid)
         if note is None:
-            return left
+            unserved = left.reason is Reason.NO_CAPACITY_CONFIGURED and self.no_machines is not None
+            return replace(left, sentence=self.no_machines) if unserved else left
         reason = note[0] if left.reason in _SAYS_LESS else left.reason
         # Nobody asked for nodes: what a class and a pool of machines would be for is not the answer.
         before = "" if left.reason is Reason.NO_CAPACITY_CONFIGURED else f"{left.sentence} "
@@ -76,8 +79,31 @@ def order_containers(snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admis
     if snapshot.unread:
         pods = tuple(pod for pod in pods if pod.uid not in snapshot.unread)
     if not snapshot.portable and not snapshot.stranded:
-        return RemoteOrders(left=pods)
+        return RemoteOrders(left=pods, no_machines=_no_machines(snapshot))
     return _Desk(snapshot, admission).serve(pods)
+
+
+def container_providers(snapshot: Snapshot) -> tuple[str, ...]:
+    """Providers of the snapshot that run containers and rent no machines, by name."""
+    found = (
+        key.provider
+        for key, source in snapshot.sources.items()
+        if source.enabled and not any(each.has_node for each in source.capabilities.deliveries)
+    )
+    return tuple(sorted(set(found)))
+
+
+def _no_machines(snapshot: Snapshot) -> str | None:
+    containers = container_providers(snapshot)
+    if not containers:
+        return None
+    fact = f"No machines are configured, only remote containers ({', '.join(containers)})"
+    if snapshot.remote_prevented is not None:
+        return f"{fact}. {snapshot.remote_prevented}"
+    return (
+        f'{fact}, which run pods of Jobs that are marked runpod.io/managed: "true". Mark the Job, or create a '
+        "GPUNodeClass and a GPUNodePool that offer machines."
+    )
 
 
 class _Desk:
@@ -122,6 +148,7 @@ class _Desk:
             notes=self._notes,
             left_out=stranded,
             held=tuple(self._held),
+            no_machines=_no_machines(snapshot),
             requeue_at=min([*due, *self._due, *(self._offered.cool_at if leaves or stranded else ())], default=None),
         )
 

@@ -16,7 +16,7 @@ from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.assessment import Assessments
 from forebay.budgets.budget_accounts import BudgetAccount, BudgetAccounts, BudgetKey
-from forebay.budgets.enforcement import EvictionBackoff, PausedJob
+from forebay.budgets.enforcement import EvictionBackoff, PausedJob, RemovePauseMarks
 from forebay.demand.ending_pods import SoonUsed, soon_used
 from forebay.demand.reservation import Reservations
 from forebay.demand.scheduler_waits import SchedulerWaits, scheduler_waits
@@ -87,6 +87,8 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     #: Budgets with an eviction or a suspension under way that the informers do not show yet.
     awaiting: frozenset[BudgetKey] = frozenset()
     paused: tuple[PausedJob, ...] = ()
+    #: Jobs that were paused, and that somebody else has resumed.
+    resumed_by_hand: tuple[RemovePauseMarks, ...] = ()
     #: When each budget last evicted a pod or paused a Job, as far as this process did so.
     enforced: Mapping[BudgetKey, datetime] = {}
     #: Pods with the scheduling gate of budgets.
@@ -158,6 +160,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     stranded: tuple[Pod, ...] = ()
     #: UIDs of pending pods of which it is not known yet whether they may run remotely: a moment later it is.
     unread: frozenset[str] = frozenset()
+    #: Why no Job can run remotely at all, as a sentence; None where marked ones can.
+    remote_prevented: str | None = None
     #: All GPUInstances. Each is the durable record of one machine.
     records: tuple[GPUInstance, ...] = ()
     #: Requests for kubelets' client certificates, by whomever.

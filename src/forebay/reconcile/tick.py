@@ -166,6 +166,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *report_unserved(snapshot),
         *gated.released,
         *enforced.decisions,
+        *(() if snapshot.budget_state is None else snapshot.budget_state.resumed_by_hand),
         *unneeded_pause_requests(snapshot, budgeting.standings),
         *usage_finalizers(snapshot),
         *per_owner(waits),

@@ -32,7 +32,7 @@ class UsageSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlottedUsage(NamedTuple):
-    """What a plot of one budget shows: the dollars or the GPU-hours of its window."""
+    """What one plot of a budget shows: the dollars or the GPU-hours of its window."""
 
     #: Used in each slice of the window, and in the window at the end of each coming slice.
     amounts: list[float]
@@ -87,14 +87,18 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
         return unit_of(self.resource)
 
     @property
-    def plotted(self) -> PlottedUsage:
-        """GPU-hours; dollars where only these have a quota."""
-        if self.quota is None and self.quota_usd is not None:
-            amounts = [float(each.usd) for each in self.history]
-            return PlottedUsage(amounts, [float(each) for each in self.forecast_usd], float(self.quota_usd), _DOLLARS)
-        amounts = [float(each.gpu_hours) for each in self.history]
-        quota = None if self.quota is None else float(self.quota)
-        return PlottedUsage(amounts, [float(each) for each in self.forecast], quota, self.unit)
+    def plots(self) -> tuple[PlottedUsage, ...]:
+        """One for each quota; GPU-hours where there is none."""
+        found = []
+        if self.quota is not None or self.quota_usd is None:
+            hours = [float(each.gpu_hours) for each in self.history]
+            quota = None if self.quota is None else float(self.quota)
+            found.append(PlottedUsage(hours, [float(each) for each in self.forecast], quota, self.unit))
+        if self.quota_usd is not None:
+            usd = [float(each.usd) for each in self.history]
+            ahead = [float(each) for each in self.forecast_usd]
+            found.append(PlottedUsage(usd, ahead, float(self.quota_usd), _DOLLARS))
+        return tuple(found)
 
 
 def budget_view(

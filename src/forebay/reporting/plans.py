@@ -9,8 +9,9 @@ import msgspec
 
 from forebay.api.names import BUDGET_GATE
 from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.planning.plan import Candidate, Plan, Purchase
+from forebay.planning.plan import Candidate, LeftOut, Plan, Purchase
 from forebay.reporting.defragmentation import PlannedMove
 from forebay.reporting.what_if import DryRun
 
@@ -128,7 +129,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan if self.what_if is None else self.what_if.plan
 
 
-def plan_report(dry_run: DryRun) -> PlanReport:
+def _why(left: LeftOut, containers: Sequence[str]) -> str:
+    """Why nothing is planned for a pod. Where nothing but containers is configured, the operator knows more."""
+    if left.reason is not Reason.NO_CAPACITY_CONFIGURED or not containers:
+        return left.sentence
+    names, told = ", ".join(containers), left.pod.capacity
+    if told is not None and told.startswith(f"{left.reason}: "):
+        return told.removeprefix(f"{left.reason}: ")
+    left_out = f"No machines are configured, and a plan leaves out remote containers ({names})"
+    if told is None:
+        return f"{left_out}, which run pods of Jobs that are marked runpod.io/managed."
+    return f"{left_out}. {told}"
+
+
+def plan_report(dry_run: DryRun, containers: Sequence[str] = ()) -> PlanReport:
+    """`containers`: providers that run containers, which a plan leaves out."""
     plan, reservations, names = dry_run.plan, dry_run.reservations, {}
     for pod in dry_run.assessment.demand:
         names[pod.uid] = _name(pod)
@@ -139,7 +154,7 @@ def plan_report(dry_run: DryRun) -> PlanReport:
             LeftOutPod(
                 pod=_name(each.pod),
                 reason=each.reason,
-                sentence=" ".join(part for part in (notes.get(each.pod.uid), each.sentence) if part),
+                sentence=" ".join(part for part in (notes.get(each.pod.uid), _why(each, containers)) if part),
             )
             for each in plan.left_out
         ),

@@ -90,7 +90,7 @@ def budgets_page(found: ListPage[BudgetView], now: datetime) -> list[Content]:
             "p",
             "Each plot shows usage in the window, up to now, then the forecast (dashed) if usage goes on at "
             "the mean rate of the last hour (a tenth of the window, if that is less), or as now where that is lower, "
-            "and the quota as a line: in GPU-hours, or in dollars where only these have a quota.",
+            "and the quota as a line: in GPU-hours, in dollars, or one plot of each where both have a quota.",
             class_="note",
         ),
     ]
@@ -120,7 +120,7 @@ def _budget(view: BudgetView, now: datetime) -> Element:
         "article",
         h("h3", name, " ", state),
         h("p", f"{view.action}, window of {view.window_hours}h, {view.accounting} accounting", class_="note"),
-        [budget_plot(view, now), budget_legend(view)] if view.history else None,
+        [[budget_plot(view, each, now), budget_legend(each)] for each in view.plots] if view.history else None,
         h("dl", *((h("dt", title), h("dd", fact)) for title, fact in facts)),
         h("p", view.error, class_="error") if view.error else None,
         class_="card",

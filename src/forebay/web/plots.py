@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Final
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.reporting.budget_views import BudgetView
+from forebay.reporting.budget_views import BudgetView, PlottedUsage
 from forebay.reporting.life_lines import Segment
 from forebay.reporting.money import MoneyLine, MoneyView
 from forebay.web.markup import Element, h
@@ -59,9 +59,8 @@ def money_plot(view: MoneyView, lines: Sequence[MoneyLine], title: str) -> Eleme
     return _figure(title, bars, top=top, unit="$", start=view.bounds[0], end=view.bounds[-1])
 
 
-def budget_plot(view: BudgetView, now: datetime) -> Element:
+def budget_plot(view: BudgetView, plotted: PlottedUsage, now: datetime) -> Element:
     """Usage in the window up to now, the forecast after that, and the line of the quota."""
-    plotted = view.plotted
     used, ahead, quota = [*accumulate(plotted.amounts)], plotted.ahead, plotted.quota
     count = len(used) + len(ahead)
     top = _round_up(max([*used, *ahead, quota or 0.0], default=0.0) * 1.02)
@@ -130,9 +129,8 @@ def life_line_legend(lines: Iterable[Sequence[Segment]]) -> Element | None:
     return h("ul", *entries, class_="legend")
 
 
-def budget_legend(view: BudgetView) -> Element:
+def budget_legend(plotted: PlottedUsage) -> Element:
     """What the lines of a budget's plot are, and their unit."""
-    plotted = view.plotted
     entries = [("used", f"{plotted.unit} used"), ("ahead", "forecast")]
     if plotted.quota is not None:
         entries.append(("limit", "quota"))

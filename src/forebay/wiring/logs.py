@@ -1,6 +1,7 @@
 """Where log lines go, and how they are written."""
 
 import sys
+from typing import TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor
@@ -8,6 +9,7 @@ from structlog.typing import EventDict, Processor
 from forebay.net.redaction import Redactor
 from forebay.reporting.printable import printable
 from forebay.settings import Settings
+from forebay.wiring.lossy_output import LossyOutput
 
 
 def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor:
@@ -31,7 +33,7 @@ def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level or level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", LossyOutput(sys.stderr))),
         cache_logger_on_first_use=False,
     )
     return redactor

@@ -33,6 +33,18 @@ def test_pods_are_admitted_as_far_as_there_is_headroom_and_each_takes_its_share(
     assert "until pods before it have ended" in held.sentence
 
 
+def test_what_is_left_and_is_not_enough_is_compared_with_what_the_pod_takes():
+    done = pod("done", 8, started=0, finished=HOUR)
+    some_left, all_needed = (
+        admission_of(done, budgets=[budget(hours=quota)], when=2 * HOUR).admit(pod("next", gpus))
+        for quota, gpus in (("8.1", 6), ("8.1", 240))
+    )
+    assert (
+        "0.1 GPU-h left of 8.1 GPU-h in 24h, and 5m of the pod take 0.5 GPU-h. The pod starts not" in some_left.sentence
+    )
+    assert "0.1 GPU-h left of 8.1 GPU-h in 24h, and a pod that takes more than that in 5m starts" in all_needed.sentence
+
+
 def test_pods_with_launching_capacity_come_first():
     admission = admission_of(budgets=[budget(hours="8")])
     admission.reserve(pod("launching", 8))

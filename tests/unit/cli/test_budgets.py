@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from forebay.cli.budgets.command import show
-from forebay.cli.budgets.plot import plot, sparkline
+from forebay.cli.budgets.plot import plots, sparkline
 from tests.unit.reporting.budget_objects import paid, reported_exceeded, used
 
 
@@ -18,10 +18,12 @@ def test_an_unused_budget_has_no_sparkline():
 
 
 def test_the_plot_rises_to_the_used_amount_below_the_line_of_the_quota():
-    lines = plot(used((-20, -15), (-10, -5)))
+    ((title, *lines),) = plots(used((-20, -15), (-10, -5)))
 
+    assert title == "  GPU-h in the last 24h, quota 10"
     assert len(lines) == 9
-    assert "quota 10.000000" in lines[0]
+    assert lines[0].endswith("─ quota")
+    assert max(map(len, lines)) <= 80
     assert lines[-2].lstrip() != ""
     assert lines[-1].split() == ["-24h", "now"]
     heights = [
@@ -33,7 +35,19 @@ def test_the_plot_rises_to_the_used_amount_below_the_line_of_the_quota():
 
 
 def test_a_budget_of_dollars_has_the_line_of_its_quota():
-    assert "quota $100.00" in plot(paid())[0]
+    ((title, *lines),) = plots(paid())
+
+    assert title == "  dollars in the last 24h, quota $100.00"
+    assert lines[0].endswith("─ quota")
+
+
+def test_a_budget_with_two_quotas_has_two_plots(capsys):
+    show([paid(hours="10", gpus=1)], "", with_plot=True)
+
+    printed = capsys.readouterr().out
+    assert "\n\n  GPU-h in the last 24h, quota 10\n" in printed
+    assert "\n\n  dollars in the last 24h, quota $100.00\n" in printed
+    assert printed.count("-24h") == 2
 
 
 def test_of_a_budget_that_is_used_up_the_plot_is_followed_by_when_it_has_room_again(capsys):

@@ -225,6 +225,22 @@ def test_a_full_disk_is_one_sentence_and_no_answer(arguments):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [("offers", "--nonsense"), ("plan", "-f", "missing.yaml")], ids=" ".join)
+def test_where_standard_error_is_on_a_full_disk_the_exit_code_is_the_same(arguments):
+    """Python would exit with 1 or 120."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "forebay", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            env=environment(),
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 def test_a_closed_pipe_is_no_error():
     script = f"{sys.executable} -m forebay manifests crds | head -c 1; exit ${{PIPESTATUS[0]}}"
 

@@ -7,7 +7,7 @@ import yaml
 from docs.helm_values import values_schema
 from forebay.api.codec import decode_any
 from forebay.cli import main
-from forebay.migrate.chart_values import SAME
+from forebay.migrate.chart_values import KEYS, SAME
 
 #: README of k8s-gpu-autoprovision (github.com/dseif0x/k8s-gpu-autoprovision): values, and variables of `docker run`.
 VALUES = """\
@@ -121,6 +121,39 @@ def test_scrapes_that_prometheus_refuses_are_named(migrated, scrapes, sentence):
     assert code == 1
 
 
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ("replicaCount: '2'", "replicaCount is '2', which is no whole number"),
+        ("replicaCount: true", "replicaCount is True, which is no whole number"),
+        ("replicaCount: 1\nmetrics: {service: {port: '8443'}}", "metrics.service.port is '8443', which is no whole"),
+        ("replicaCount: 1\nhealth: {port: http}", "health.port is 'http', which is no whole number"),
+        ("replicaCount: 1\nmetrics: {enabled: true}", "metrics: Forebay's chart has no enabled there"),
+    ],
+)
+def test_numbers_and_keys_that_the_chart_refuses_are_named(migrated, values, sentence):
+    _, notes, code = migrated(values, "--check")
+    assert sentence in notes
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--max-gpu-price=abc", "--max-gpu-price is 'abc', which is no price"),
+        ("--max-gpu-price=0", "--max-gpu-price is '0', which is no price"),
+        ("--pending-job-threshold=-1", "--pending-job-threshold is '-1', which is no count"),
+        ("--reconcile-interval=often", "--reconcile-interval is 'often', which is no number of seconds"),
+    ],
+)
+def test_a_flag_that_cannot_be_read_is_named_and_left_out(migrated, flag, sentence):
+    text = CONTROLLER.replace("[--reconcile-interval=30, ", f"[{flag}, ")
+    text = text.replace(" --max-gpu-price=0.5,", "").replace('--pending-job-threshold, "1", ', "")
+    (values,), notes, _ = migrated(text, "--values")
+    assert sentence in notes
+    assert values["settings"] == {"maxPendingTime": "120s"}
+
+
 def test_variables_of_machines_become_a_class_and_a_pool(migrated):
     (node_class, pool), notes, code = migrated(VARIABLES, by="--env-file")
     assert node_class["spec"] == {"providers": [{"name": "webhook", "machines": [MACHINE]}]}
@@ -218,7 +251,9 @@ def test_values_of_tgp_operator_move_to_where_forebay_has_them(migrated):
 
 
 def test_every_value_that_stays_is_a_value_of_the_chart():
-    assert set(SAME) <= values_schema()["properties"].keys()
+    schema = values_schema()["properties"]
+    assert set(SAME) <= schema.keys()
+    assert {name: schema[name]["properties"].keys() for name in KEYS} == KEYS
 
 
 @pytest.mark.parametrize(

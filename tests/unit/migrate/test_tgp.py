@@ -43,6 +43,42 @@ def test_the_example_of_its_readme_becomes_manifests_that_forebay_accepts(tmp_pa
     assert "Copy Secret tgp-operator-secret from tgp-system to forebay-system" in printed.err
 
 
+@pytest.mark.parametrize("metadata", ["{}", "3", "null"])
+def test_a_class_without_a_name_is_named_as_such(metadata):
+    done = migrated(f"apiVersion: tgp.io/v1\nkind: GPUNodeClass\nmetadata: {metadata}\nspec: {{providers: []}}\n")
+    assert {each.about for each in done.notes} == {"GPUNodeClass without a name"}
+    assert not done.complete
+
+
+def test_gpu_types_that_no_cloud_with_machines_has_are_named():
+    done = migrated(EXAMPLE)
+    needed = {each.about: each.sentence for each in done.notes if "GeForce" in each.sentence}
+    assert set(needed) == {"GPUNodeClass standard-gpu-class", "GPUNodePool default/ml-workload-pool"}
+    assert needed["GPUNodeClass standard-gpu-class"].startswith(
+        "instanceRequirements.gpuTypes: RTX4090 and RTX3090 cannot be rented as a machine: lambdalabs has no GeForce "
+        "cards, so that nothing would ever be launched."
+    )
+    assert "GeForce" in sentences(done, NoteKind.NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("types", "providers", "kind"),
+    [
+        pytest.param(["NVIDIA GeForce RTX 4090"], ["paperspace"], NoteKind.NEEDED, id="by another name"),
+        pytest.param(["RTX4090", "A6000"], ["lambdalabs", "runpod"], NoteKind.CHANGED, id="one of them can be had"),
+        pytest.param(["RTX4000", "RTX6000-Ada", "A6000"], ["lambdalabs"], None, id="cards for workstations"),
+        pytest.param(["RTX4090"], ["runpod"], None, id="containers have them"),
+        pytest.param(["RTX4090"], ["lambdalabs", "of-a-package"], None, id="a provider that nobody here knows"),
+        pytest.param(["RTX4090"], ["simulated"], None, id="simulated"),
+        pytest.param([], ["lambdalabs"], None, id="any type"),
+    ],
+)
+def test_only_types_that_none_of_the_providers_can_have_are_named(types, providers, kind):
+    entries = [{"name": each} for each in providers]
+    done = migrated(changed(CLASS, providers=entries, instanceRequirements={"gpuTypes": types}))
+    assert [each.kind for each in done.notes if "GeForce" in each.sentence] == ([kind] if kind else [])
+
+
 def test_a_check_prints_no_manifest_and_fails_while_something_remains_to_be_done(tmp_path, capsys):
     file = tmp_path / "tgp.yaml"
     file.write_text(EXAMPLE)

@@ -16,6 +16,7 @@ from forebay.model.reasons import Reason
 from forebay.model.workloads import Owner, Phase
 from forebay.offload.departure import MarkedJob, OffloadRules, PortablePod
 from forebay.planning.gangs import GANG
+from forebay.planning.plan import LeftOut
 from forebay.reconcile.remote_orders import order_containers
 from forebay.reconcile.snapshot import OperatorRules, Snapshot
 from tests.unit.budgets.factories import assessed, at, budget
@@ -61,6 +62,23 @@ def snapshot(*pods, offers=(offer(),), limits=None, jobs=None, **fields):  # noq
 
 def ordered(given):
     return order_containers(given, given.pending, None)
+
+
+@pytest.mark.parametrize(
+    ("prevented", "sentence"),
+    [
+        (None, "which run pods of Jobs that are marked runpod.io/managed"),
+        ("This operator orders no remote containers.", "(runpod). This operator orders no remote containers."),
+    ],
+)
+def test_a_pod_that_only_remote_containers_could_run_is_told_why_none_does(prevented, sentence):
+    given = snapshot(waiting("a"), portable={}, remote_prevented=prevented)
+    left = LeftOut(pod=given.pending[0], reason=Reason.NO_CAPACITY_CONFIGURED, sentence="No machines are configured.")
+    (told,) = ordered(given).explained([left])
+    assert told.sentence.startswith("No machines are configured, only remote containers (runpod)")
+    assert sentence in told.sentence
+    no_provider = replace(given, sources={})
+    assert ordered(no_provider).explained([left]) == (left,)
 
 
 def test_a_pod_that_leaves_is_ordered_a_container_and_no_node():

@@ -41,7 +41,7 @@ def test_at_the_start_of_a_burst_neither_the_plot_nor_the_moment_is_a_false_alar
 
 
 def test_a_budget_of_dollars_is_plotted_in_dollars_with_its_quota_and_forecast():
-    plotted = paid().plotted
+    (plotted,) = paid().plots
 
     assert (plotted.unit, plotted.quota) == ("dollars", 100.0)
     assert sum(plotted.amounts) == pytest.approx(30)
@@ -49,11 +49,11 @@ def test_a_budget_of_dollars_is_plotted_in_dollars_with_its_quota_and_forecast()
     assert plotted.ahead[:2] == pytest.approx([32.5, 35.0])
 
 
-def test_a_budget_with_two_quotas_is_plotted_in_gpu_hours():
-    plotted = paid(hours="10", gpus=1).plotted
+def test_a_budget_with_two_quotas_has_a_plot_for_each():
+    hours, dollars = paid(hours="10", gpus=1).plots
 
-    assert (plotted.unit, plotted.quota) == ("GPU-h", 10.0)
-    assert sum(plotted.amounts) == pytest.approx(6)
+    assert (hours.unit, hours.quota, sum(hours.amounts)) == ("GPU-h", 10.0, pytest.approx(6))
+    assert (dollars.unit, dollars.quota, sum(dollars.amounts)) == ("dollars", 100.0, pytest.approx(30))
 
 
 def test_a_budget_that_is_used_up_has_room_again_when_enough_has_left_the_window():

@@ -1,5 +1,8 @@
 """The result of `forebay plan` as values: machines, what they are for, what is left out, and what --what-if changes."""
 
+import pytest
+from msgspec.structs import replace
+
 from forebay.demand.assessment import Assessment, NotDemand
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.model.quantities import Resources, UsdPerHour
@@ -103,6 +106,40 @@ def test_every_pod_that_gets_nothing_is_shown_with_the_reason_and_placed_ones_ap
         ("team/gated", "Until noon."),
         ("team/plain", "Gated."),
     ]
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        pytest.param(
+            "NotAllowed: As a remote container: Node runpod-virtual-node is cordoned.",
+            "No machines are configured, and a plan leaves out remote containers (runpod). NotAllowed: As a remote "
+            "container: Node runpod-virtual-node is cordoned.",
+            id="the operator has said why no container runs it",
+        ),
+        pytest.param(
+            "NoCapacityConfigured: No machines are configured, only remote containers.",
+            "No machines are configured, only remote containers.",
+            id="its Job is not marked",
+        ),
+        pytest.param(
+            None,
+            "No machines are configured, and a plan leaves out remote containers (runpod), which run pods of Jobs that "
+            "are marked runpod.io/managed.",
+            id="no operator has said anything",
+        ),
+    ],
+)
+def test_where_only_remote_containers_are_configured_the_plan_says_what_the_operator_has_said(told, sentence):
+    waiting = replace(pod(), capacity=told)
+    left = LeftOut(
+        pod=waiting, reason=Reason.NO_CAPACITY_CONFIGURED, sentence="No machines are configured: create one."
+    )
+    made = replace(plan(), left_out=(left,))
+    found = DryRun(assessment=Assessment(demand=(waiting,)), reservations=Reservations(), plan=made)
+
+    assert [each.sentence for each in plan_report(found, ["runpod"]).left_out] == [sentence]
+    assert [each.sentence for each in plan_report(found).left_out] == [left.sentence]
 
 
 def test_a_what_if_shows_how_many_machines_of_each_kind_come_and_go_and_who_is_served():

@@ -32,6 +32,15 @@ def test_times_may_be_times_and_amounts_are_quantities():
     assert [dict(each.pod.shape.requests.items())["memory"] for each in trace.pods] == [2 * 2**30, 10**9]
 
 
+def test_a_time_may_have_a_blank_between_date_and_clock_as_spreadsheets_write_it():
+    trace = read("submitted,duration,gpus\n2026-01-31 12:00:00,60,1\n2026-01-31 12:00:05,60,1\n")
+    assert [each.submitted for each in trace.pods] == [0, 5]
+
+
+def test_a_number_too_small_to_matter_is_zero():
+    assert summary(read("submitted,duration,gpus\n1e-999999999,60,1\n")) == [(0, 60, 1, "default", "job-0")]
+
+
 def test_a_share_of_a_gpu_counts_as_a_whole_one():
     trace = read("submitted,duration,gpus\n0,60,0.5\n1,60,2.25\n")
     assert [int(each.pod.shape.gpus()) for each in trace.pods] == [1, 3]
@@ -70,6 +79,25 @@ def test_a_philly_job_of_more_gpus_than_a_machine_has_is_several_pods():
         ("submitted,duration,gpus\n2026-13-45T00:00:00Z,1,1\n", "is no time"),
         ("submitted,duration,gpus,cpu\n0,1,1,much\n", "line 2: cpu"),
         ('submitted,duration,gpus\n0,"1\n', "is not CSV"),
+        ("submitted;duration;gpus\n0;1;1\n", "Its first line has: submitted;duration;gpus"),
+        ("submitted,duration,gpus\n0,1,nan\n", 'line 2: gpus is "nan", which is no number'),
+        ("submitted,duration,gpus\n0,1e400000000,1\n", "line 2: duration is 1e400000000, which is out of range"),
+        ("submitted,duration,gpus\n0,1,99999999\n", "line 2: gpus is 99999999, more than 100,000"),
+        ("submitted,duration,gpus\n0,400000000,1\n", "line 2: the pod runs for more than ten years"),
+        ("submitted,duration,gpus\n0,1,1\n1000000000000000,1,1\n", "Are all times in one unit?"),
+        ("submitted,duration,gpus,cpu\n0,1,1,-1\n", "line 2: cpu is -1, which is negative"),
+        (
+            "submitted,duration,gpus\n0,1,1\n2026-01-31T12:00:00Z,1,1\n",
+            "line 3: submitted is a date, and in line 2 a number of seconds",
+        ),
+        (
+            "creation_time,deletion_time,scheduled_time,num_gpu,cpu_milli,memory_mib\n0,9,abc,1,1,1\n",
+            'line 2: scheduled_time is "abc", which is no number',
+        ),
+        (
+            "creation_time,deletion_time,num_gpu,cpu_milli,memory_mib\n0,9,1,1,1\n",
+            "none of the known sets of columns",
+        ),
     ],
 )
 def test_a_bad_table_is_refused_with_its_line(text, sentence):

@@ -265,6 +265,13 @@ def test_a_budget_of_dollars_is_plotted_with_its_quota():
         assert part in shown
 
 
+def test_a_budget_with_two_quotas_shows_both_plots():
+    shown = render(budget_cards([paid(hours="10", gpus=1)], at(0)), str)
+    for part in ("GPU-h used", "quota: 10 GPU-h", "6.00 GPU-h used of 10", "dollars used", "quota: $100.00"):
+        assert part in shown
+    assert shown.count("<svg") == 2
+
+
 def test_a_small_quota_is_not_shown_as_none():
     shown = render(budget_cards([msgspec.structs.replace(used(), quota="0.004000")], at(0)), str)
     assert "0 of 0.004<" in shown

@@ -64,7 +64,7 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
 
 
 def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
-    from forebay.cli.budgets.plot import plot, sparkline
+    from forebay.cli.budgets.plot import plots, sparkline
 
     if not found:
         print("No budgets found. A GPUWorkloadBudget limits GPU-hours or dollars: docs/budgets.md")
@@ -102,9 +102,10 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
     )
     for each in found:
         if with_plot and each.history:
-            print()
-            for line in plot(each):
-                print_line(line)
+            for lines in plots(each):
+                print()
+                for line in lines:
+                    print_line(line)
         if with_plot and each.room_at is not None:
             print_paragraph(
                 f"{each.namespace}/{each.name} is used up, and has room again not before "

@@ -67,6 +67,7 @@ def read_input(arguments: argparse.Namespace, settings: Settings) -> "PlanInput"
 
 
 def report(given: "PlanInput", supposed: list[str]) -> "Report":
+    from forebay.reconcile.remote_orders import container_providers
     from forebay.reporting.defragmentation import planned_moves, unmoved_notes
     from forebay.reporting.plans import Report, plan_report, what_if_report
     from forebay.reporting.what_if import WhatIfError, dry_run, parse_supposition, suppose
@@ -77,8 +78,10 @@ def report(given: "PlanInput", supposed: list[str]) -> "Report":
     except WhatIfError as error:
         raise UserError(f"--what-if {error}") from error
     found = dry_run(given.snapshot)
-    plan, moves = plan_report(found), planned_moves(given.snapshot, found.reservations)
-    what_if = what_if_report(supposed, plan, plan_report(dry_run(*there))) if there is not None else None
+    containers = container_providers(given.snapshot)
+    plan, moves = plan_report(found, containers), planned_moves(given.snapshot, found.reservations)
+    changed = plan_report(dry_run(*there), containers) if there is not None else None
+    what_if = what_if_report(supposed, plan, changed) if changed is not None else None
     notes = [*given.notes, *_notes(given), *unmoved_notes(given.snapshot, moves)]
     return Report(where=given.where, now=given.snapshot.now, plan=plan, what_if=what_if, moves=moves, notes=notes)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.api.names import (
@@ -18,7 +18,7 @@ from forebay.api.names import (
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.admission import Release
 from forebay.budgets.budget_accounts import BudgetKey
-from forebay.budgets.enforcement import CONDITION, Alert, CannotPause, Evict, Pause, Resume
+from forebay.budgets.enforcement import CONDITION, Alert, CannotPause, Evict, Pause, RemovePauseMarks, Resume
 from forebay.budgets.usage import thousandths
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.pending_enforcement import REFUSED_FOR, PendingEnforcement
@@ -44,6 +44,12 @@ from forebay.reconcile.decisions import (
     RemoveUsageFinalizer,
     ReportBudget,
 )
+
+#: Metadata without what marks a Job as paused.
+_UNMARKED: Final[Mapping[str, Any]] = {
+    "labels": {PAUSED_LABEL: None},
+    "annotations": dict.fromkeys((PAUSED_BY_ANNOTATION, PAUSED_AT_ANNOTATION, PAUSED_RATE_ANNOTATION)),
+}
 
 
 class BudgetActions:
@@ -73,6 +79,8 @@ class BudgetActions:
                 await self._pause(decision)
             case Resume():
                 await self._resume(decision)
+            case RemovePauseMarks():
+                await self._remove_pause_marks(decision)
             case CannotPause():
                 await self._cannot_pause(decision)
             case Alert():
@@ -189,14 +197,22 @@ class BudgetActions:
         return sum(thousandths(pod.shape, budget.spec.gpu_resource_name) for pod in pods if not pod.phase.ended) or 1000
 
     async def _resume(self, decision: Resume) -> None:
-        annotations = dict.fromkeys((PAUSED_BY_ANNOTATION, PAUSED_AT_ANNOTATION, PAUSED_RATE_ANNOTATION))
-        metadata = {"uid": decision.job.uid, "labels": {PAUSED_LABEL: None}, "annotations": annotations}
+        metadata = {"uid": decision.job.uid, **_UNMARKED}
         patch = writes.merge_patch({"metadata": metadata, "spec": {"suspend": False}})
         job = await self._client.patch(JOBS, decision.job.name, patch, decision.namespace)
         # The Job stays in the view until the watch removes it, but no longer as a suspended one.
         self._views.paused_jobs.observe(job)
         self._actions.resumed(decision.budget, self._clock())
         self._events.about(reference(JOBS, job), decision.reason, decision.sentence)
+
+    async def _remove_pause_marks(self, decision: RemovePauseMarks) -> None:
+        metadata = {"uid": decision.job.uid, "resourceVersion": decision.resource_version, **_UNMARKED}
+        patch = writes.merge_patch({"metadata": metadata})
+        try:
+            job = await self._client.patch(JOBS, decision.job.name, patch, decision.namespace)
+        except (NotFound, Conflict):
+            return  # gone, or changed since: the next tick looks at it as it is then
+        self._views.paused_jobs.observe(job)
 
     async def _release(self, decision: Release) -> None:
         pod = decision.pod

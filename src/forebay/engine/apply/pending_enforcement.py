@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_workload_budget import EnforcementAction
-from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, PAUSED_RATE_ANNOTATION
+from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, PAUSED_LABEL, PAUSED_RATE_ANNOTATION
 from forebay.budgets.budget_accounts import BudgetKey
-from forebay.budgets.enforcement import UNKNOWN_RATE, EvictionBackoff, PausedJob
+from forebay.budgets.enforcement import UNKNOWN_RATE, EvictionBackoff, PausedJob, RemovePauseMarks
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import Job
 from forebay.model.workloads import Owner, Pod
@@ -129,3 +129,13 @@ def paused(jobs: Iterable[Job]) -> Iterator[PausedJob]:
             since = since.replace(tzinfo=UTC)
         budget = (namespace, annotations.get(PAUSED_BY_ANNOTATION, ""))
         yield PausedJob(namespace=namespace, job=Owner("Job", name, job.uid), budget=budget, since=since, rate=rate)
+
+
+def resumed_by_hand(jobs: Iterable[Job]) -> Iterator[RemovePauseMarks]:
+    """Jobs that are marked as paused and run: somebody else has resumed them."""
+    for job in jobs:
+        metadata = job.metadata
+        if not job.spec.suspend and metadata.deletion_timestamp is None and PAUSED_LABEL in metadata.labels:
+            namespace, name = job.key
+            owner = Owner("Job", name, job.uid)
+            yield RemovePauseMarks(namespace=namespace, job=owner, resource_version=metadata.resource_version)

@@ -15,7 +15,7 @@ from forebay.budgets.assessment import QuotaLimits
 from forebay.budgets.budget_accounts import BudgetKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
-from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
+from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused, resumed_by_hand
 from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.bill_accounting import BillAccounting
@@ -163,6 +163,7 @@ class BudgetAccounting:
             backoffs=self.actions.backoffs(now),
             awaiting=self.actions.awaiting(now, pods),
             paused=tuple(paused(self._views.paused_jobs.values())),
+            resumed_by_hand=tuple(resumed_by_hand(self._views.paused_jobs.values())),
             enforced=dict(self.actions.enforced),
             gated=pods.by(MARKED, BUDGET_GATE),
             pause_requested=pods.by(MARKED, PAUSE_REQUESTED_BY_ANNOTATION),

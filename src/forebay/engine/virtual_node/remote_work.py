@@ -30,7 +30,7 @@ from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, manifest_of
 from forebay.engine.virtual_node.pod_statuses import RemotePods
 from forebay.engine.virtual_node.remote_logs import RemoteLogs
 from forebay.kube.client import Client
-from forebay.kube.errors import KubeError, NotFound
+from forebay.kube.errors import Forbidden, KubeError, NotFound
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.pod_indexes import BY_NODE
@@ -57,6 +57,8 @@ _MOST_AT_ONCE: Final = 8
 #: For so long a log may be unreadable before its pod is told: providers fail now and then.
 _TELL_AFTER: Final = timedelta(minutes=3)
 
+_GRANT: Final = "Grant what remote Jobs need: offload.enabled of the chart, or forebay manifests install --offload on."
+
 
 class Offloading(NamedTuple):
     """What a tick needs to know of pods that may run remotely, or do."""
@@ -64,6 +66,8 @@ class Offloading(NamedTuple):
     portable: Mapping[str, PortablePod]
     stranded: tuple[Pod, ...]
     unread: frozenset[str] = frozenset()
+    #: Why no Job can run remotely at all, as a sentence.
+    prevented: str | None = None
 
 
 class _Read(NamedTuple):
@@ -123,9 +127,10 @@ class RemoteWork:
         if not self._jobs.synced:
             # Where Jobs cannot be listed at all, their pods are served by nodes meanwhile.
             trying = self._jobs.last_error is None
-            return Offloading(
-                {}, (), frozenset(pod.uid for pod in pending if _is_of_job(pod)) if trying else frozenset()
-            )
+            if trying:
+                return Offloading({}, (), frozenset(pod.uid for pod in pending if _is_of_job(pod)))
+            why = f"The operator cannot list Jobs, so none runs remotely: {self._jobs.last_error}. {_GRANT}"
+            return Offloading({}, (), prevented=why)
         live = live_containers(records)
         stranded = tuple(
             pod
@@ -233,7 +238,8 @@ class RemoteWork:
         except (KubeError, TransportError) as error:
             log.warning("pod not read", pod=f"{pod.namespace}/{pod.name}", error=str(error))
             # A node may serve it meanwhile. It is read again after a while.
-            self._read[pod.uid] = _Read("", (f"Forebay could not read the pod: {error}.",), ())
+            granted = f" {_GRANT}" if isinstance(error, Forbidden) else ""
+            self._read[pod.uid] = _Read("", (f"Forebay could not read the pod: {error}.{granted}",), ())
             return
         if whole.uid == pod.uid:
             manifest, containers = manifest_of(whole), whole.spec.get("containers") or [{}]
