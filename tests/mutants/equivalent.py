@@ -7,8 +7,8 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     (
         "forebay/net/serve.py",
         "1024 -> 1025",
-    ): "bytes that are buffered for a slow reader, or a longest line: any number near it does",
-    ("forebay/net/serve.py", "0 -> 1"): "one byte more or less of 256 KiB that are buffered",
+    ): "bytes that are buffered for a slow reader, a longest line or a largest body: any number near it does",
+    ("forebay/net/serve.py", "0 -> 1", "self._size = 0"): "one byte more or less of 256 KiB that are buffered",
     (
         "forebay/net/aiohttp_transport.py",
         "without `''`",
@@ -16,6 +16,7 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     (
         "forebay/net/rate_budget.py",
         "max -> min",
+        "return max(0.0, self._full_at - self._tolerance - now) + (len(self._queue) + 1) * self._interval",
     ): "chooses between two explanations of a wait, which differ only where the bucket is full and nobody waits",
     (
         "forebay/net/rate_budget.py",
