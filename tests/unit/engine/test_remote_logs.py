@@ -5,7 +5,6 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.names import MANAGED_MARK, VIRTUAL_NODE
@@ -55,13 +54,13 @@ class Breaks(ProviderError):
 class World:
     """A pod on the virtual node with one container, whose log the provider has."""
 
-    def __init__(self, lines=(), *, pod=None, told=None, container="i-1", **status):
+    def __init__(self, lines=(), *, pod=None, told=None, container="i-1", ordered=True, **status):
         self.pod = pod or running("train", node=VIRTUAL_NODE)
         self.provider = Provider({"i-1": list(lines)})
         self.now = NOW
         self.tails = LogTails(lambda: self.now)
         self.reports = {} if told is None else {"uid-of-c1": told}
-        refs = () if container is None else (self.pod,)
+        refs = (self.pod,) if ordered else ()
         state = status.pop("state", InstanceState.RUNNING)
         self.records = {
             ("", "c1"): record("c1", state, pods=refs, delivers=Delivery.CONTAINER, instance_id=container, **status)
@@ -200,9 +199,9 @@ WAITING = 'container "main" in pod "train" is waiting to start: '
         ),
         (World(container="i-2", message="Booting."), (400, f"{WAITING}ContainerCreating (Booting.)")),
         (World(container="i-2"), (400, f"{WAITING}ContainerCreating (not launched yet)")),
-        (World(container=None), (400, f"{WAITING}NotSupported")),
+        (World(ordered=False), (400, f"{WAITING}NotSupported")),
         (
-            World(container=None, pod=running("train", node=VIRTUAL_NODE, labels={MANAGED_MARK: "true"})),
+            World(ordered=False, pod=running("train", node=VIRTUAL_NODE, labels={MANAGED_MARK: "true"})),
             (400, f"{WAITING}ContainerCreating (not launched yet)"),
         ),
     ],
@@ -212,17 +211,38 @@ async def test_a_pod_without_a_log_says_why(world, refusal):
     assert await world.refusal() == refusal
 
 
-async def test_without_an_instance_or_its_provider_nobody_is_asked_and_what_was_read_is_shown():
-    unlaunched = World(said("one"))
-    key, found = next(iter(unlaunched.records.items()))
-    unlaunched.records[key] = replace(found, status=replace(found.status, instance_id=None))
-    assert (await unlaunched.refusal())[0] == 400
-    assert unlaunched.provider.asked == []
-    removed = World(container="i-2")
-    removed.kept("last", "words")
-    removed.tails.end(removed.pod.uid)
-    assert await removed.of() == "last\nwords\n"
-    assert await removed.of(tail=1) == "words\n"
+@pytest.mark.parametrize(
+    "world",
+    [World(said("one"), state=None), World(said("one"), container=None), World(container="i-2")],
+    ids=["no status", "no instance", "gone"],
+)
+async def test_what_was_read_is_shown_where_the_provider_has_no_log(world):
+    assert (await world.refusal())[0] == 400
+    world.kept("last", "words")
+    world.tails.end(world.pod.uid)
+    assert await world.of() == "last\nwords\n"
+    assert await world.of(tail=1) == "words\n"
+    assert [each for each, *_ in world.provider.asked if each != "i-2"] == []
+
+
+async def test_the_log_of_a_provider_that_is_not_configured_any_more_is_shown_from_memory():
+    world = World(said("one"))
+    world.provider = None
+    world.kept("last")
+    world.tails.end(world.pod.uid)
+    assert await world.of() == "last\n"
+
+
+async def test_the_first_bytes_of_a_log_that_goes_on_end():
+    world = World()
+    world.kept("one")
+    assert await world.of(follow=True, limit_bytes=4) == "one\n"
+
+
+async def test_an_empty_line_at_the_end_is_shown_if_the_shell_did_not_write_it():
+    assert await World(said("one", "")).of() == "one\n\n"
+    assert await World(said("one", "")).of(follow=True) == "one\n\n"
+    assert await World(said("one", "", END)).of() == "one\n"
 
 
 async def test_the_container_of_a_pod_is_told_from_machines_and_from_those_of_other_pods():
@@ -236,6 +256,8 @@ async def test_the_container_of_a_pod_is_told_from_machines_and_from_those_of_ot
     assert "container i-1 at " in where
 
 
-@pytest.mark.parametrize("world", [World(container=None), World(state=None)], ids=["no record", "no instance"])
+@pytest.mark.parametrize(
+    "world", [World(container=None), World(state=None), World(ordered=False)], ids=["instance", "status", "record"]
+)
 def test_without_a_container_no_address_is_given(world):
     assert world.logs.unsupported("kubectl exec", "default", "train").endswith("container. kubectl logs works.")
