@@ -28,10 +28,6 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "self._ended = True",
     ): "saves work: a generator, a response and a timer that are closed are closed again without any effect",
     (
-        "forebay/net/rate_budget.py",
-        "self._queue[0] is turn and len(self._queue) > 1 -> self._queue[0] is turn or len(self._queue) > 1",
-    ): "saves work: whoever is woken early looks again and goes on waiting",
-    (
         "forebay/demand/devices.py",
         "without `each.node is None`",
     ): "for the type checker: such slices are left out before",
@@ -226,10 +222,6 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "0 -> 1",
         "identity = msgspec.structs.replace(entry, priority=0, enabled=True)",
     ): "compared with other digests of the same priority only: any number does",
-    (
-        "forebay/engine/ledger/budget_accounting.py",
-        "name is not None and status is not None -> name is not None or status is not None",
-    ): "for the type checker: what is Gone has a status, and no pod is on a node without a name",
     (
         "forebay/budgets/ledger/profile.py",
         "without `held + rate * window < amount`",

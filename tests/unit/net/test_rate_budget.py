@@ -126,6 +126,14 @@ async def test_a_pause_also_applies_to_requests_that_already_wait():
     assert sent.at == [0, 1, 11, 12]
 
 
+async def test_the_longest_of_several_pauses_counts():
+    sent = Sent((429, {"Retry-After": "20"}), (429, {"Retry-After": "5"}), takes=1)
+    budget = RateBudget(sent, qps=100, burst=100)
+    await asyncio.gather(budget.request(GET), budget.request(GET))
+    await budget.request(GET)
+    assert sent.at == [0, 0, 21]
+
+
 async def test_who_waits_is_refused_when_a_pause_comes_that_is_too_long():
     await asyncio.sleep(3600)  # as in a process that has run for a while
     began = asyncio.get_running_loop().time()
