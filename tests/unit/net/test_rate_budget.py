@@ -362,3 +362,14 @@ async def test_whoever_gives_up_in_a_lane_leaves_the_turn_to_the_next():
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [name[-2:] for name in sent.names] == ["a0", "a1", "b1"]
     assert sent.at == [0, 1, 2]
+
+
+async def test_whoever_gave_up_costs_its_lane_no_later_turn():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, lane_of=by_first_letter)
+    crowd = asyncio.create_task(queued(budget, *(f"a{number}" for number in range(9))))
+    await asyncio.sleep(0.5)
+    crowd.cancel()
+    await asyncio.gather(crowd, return_exceptions=True)
+    await queued(budget, "b1", "a9", "b2")
+    assert [name[-2:] for name in sent.names] == ["a0", "b1", "a9", "b2"]
