@@ -28,6 +28,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "self._ended = True",
     ): "saves work: a generator, a response and a timer that are closed are closed again without any effect",
     (
+        "forebay/net/rate_budget.py",
+        "without `timer.cancel()`",
+    ): "saves work: whoever a timer wakes that is left looks again and goes on waiting",
+    (
         "forebay/demand/devices.py",
         "without `each.node is None`",
     ): "for the type checker: such slices are left out before",

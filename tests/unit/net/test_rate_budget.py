@@ -98,10 +98,12 @@ async def test_retry_after_pauses_all_requests(status):
     assert sent.at == [0, 9, 9, 9]
 
 
-async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it():
-    budget = RateBudget(Sent((429, {"Retry-After": "200"})), qps=10, burst=10)
+@pytest.mark.parametrize(("qps", "seconds"), [(10, 200), (100, 45), (0.1, 60)])
+async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it(qps, seconds):
+    budget = RateBudget(Sent((429, {"Retry-After": str(seconds)})), qps=qps, burst=10)
     await budget.request(GET)
-    with pytest.raises(NeverSent, match=r"delay the request by 200 s, more than 30 s \(the server asked for a pause\)"):
+    why = rf"delay the request by {seconds} s, more than 30 s \(the server asked for a pause\)"
+    with pytest.raises(NeverSent, match=why):
         await budget.request(GET)
 
 
