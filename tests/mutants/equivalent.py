@@ -209,6 +209,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         ),
     ): "a chunk whose sums have left the window is written anew a second earlier",
     (
+        "forebay/engine/apply/pending_enforcement.py",
+        "without `_LONG_AGO`",
+    ): "for the type checker: every object of an API server has a creation time",
+    (
         "forebay/engine/virtual_node/job_marks.py",
         "without `created is not None`",
     ): "for the type checker: every object of an API server has a creation time",
