@@ -154,6 +154,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "limit = self.terms.renew_deadline / 2",
     ): "a part of the deadline that was chosen",
     (
+        "forebay/kube/lease.py",
+        "without `self._lease is not None`",
+    ): "for the type checker: without a lease nobody is its holder, and what is announced is of one",
+    (
         "forebay/kube/events.py",
         "without `self._series.move_to_end(series.key)`",
     ): "which of thousands of events is forgotten first",
