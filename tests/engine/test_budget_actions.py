@@ -91,6 +91,7 @@ async def test_a_budget_gets_its_label_its_status_and_an_event_when_its_quota_is
     async with acted() as it:
         fresh = await it.report(FREE)
         assert fresh["status"]["trackedPods"] == 3
+        assert it.watched.views.budgets.get(QUOTA).status.tracked_pods == 3, "before the watch brings it"
         assert await it.told() == set(), "a new budget that has room is no news"
         full = await it.report(FULL, labels={MARK: "true"})
         assert full["metadata"]["labels"][MARK] == "true"
@@ -139,7 +140,9 @@ async def test_a_paused_job_is_marked_and_resumed_without_its_marks():
         assert paused["spec"]["suspend"] is True
         assert (marks["paused-by"], marks["paused-rate"]) == ("quota", "2000"), marks
         assert it.pending.counts == {(QUOTA, EnforcementAction.PAUSE): 1}
-        assert ("work", "Warning", "Paused") in await it.told()
+        assert [each.spec.suspend for each in it.watched.views.paused_jobs.values()] == [True], "before the watch"
+        name = pod.name
+        assert await it.told() >= {(each, "Warning", "Paused") for each in ("work", name, "quota")}
         await it.actions.act(
             Resume(namespace="default", job=owner, budget=QUOTA, reason=Reason.RESUMED, sentence="Room again.")
         )
@@ -147,7 +150,9 @@ async def test_a_paused_job_is_marked_and_resumed_without_its_marks():
         assert resumed["spec"]["suspend"] is False
         assert not any("paused" in key for key in resumed["metadata"].get("annotations", {}))
         assert not any("paused" in key for key in resumed["metadata"].get("labels", {}))
+        assert all(not each.spec.suspend for each in it.watched.views.paused_jobs.values())
         assert it.pending.awaiting(now(), it.watched.views.pods) == {QUOTA}
+        assert ("work", "Normal", "Resumed") in await it.told()
 
 
 async def test_a_job_that_is_gone_cannot_be_paused_and_that_is_told():

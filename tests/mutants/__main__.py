@@ -65,7 +65,9 @@ def main() -> int:
         only = arguments.only or ["tests/unit", "tests/engine", *WORLDS]
         tests = measure(only, scratch, arguments.workers, again=arguments.measure_again)
         modules = arguments.module or ()
-        rooms = arguments.room or [room for room in ROOMS if not modules or room in {each.split("/")[1] for each in modules}]
+        rooms = arguments.room or [
+            room for room in ROOMS if not modules or room in {each.split("/")[1] for each in modules}
+        ]
         samples = [sample(room, None if modules else arguments.each, arguments.seed, modules) for room in rooms]
         say_how_drawn(samples, arguments.seed)
         chosen = [(each.room, mutant) for each in samples for mutant in each.chosen]

@@ -213,9 +213,30 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         ),
     ): "a chunk whose sums have left the window is written anew a second earlier",
     (
+        "forebay/engine/ledger/machines_off.py",
+        "without `status is not None`",
+    ): "for the type checker: what is Gone has a status",
+    (
+        "forebay/engine/ledger/machines_off.py",
+        "without `record.node_name is not None`",
+    ): "for the type checker: nothing without a name is found",
+    (
+        "forebay/disruption/pool_budgets.py",
+        "without `status is not None`",
+    ): "for the type checker: only machines that are leaving are asked, and these have a status",
+    (
         "forebay/engine/apply/pending_enforcement.py",
         "without `_LONG_AGO`",
     ): "for the type checker: every object of an API server has a creation time",
+    (
+        "forebay/engine/virtual_node/job_marks.py",
+        "without `ref is not None`",
+    ): "for the type checker: no pod is looked up without a reference",
+    (
+        "forebay/engine/virtual_node/job_marks.py",
+        "uid in of_job -> uid not in of_job",
+        "self._seen = {uid: each for uid, each in self._seen.items() if uid in of_job}",
+    ): "saves work: the marks of a Job that was found in accord are compared again",
     (
         "forebay/engine/virtual_node/job_marks.py",
         "without `created is not None`",

@@ -465,6 +465,8 @@ def test_an_expired_node_that_has_lost_its_pods_still_counts_as_disrupted_and_an
     for reason, goes in ((Reason.EXPIRED, []), (Reason.IDLE, ["old"])):
         empty = rented("leaving", State.TERMINATING, **leaving(reason))
         assert names(scale_down([empty, expired("old")], NOW, rules)) == goes
+    taken = rented("leaving", State.DRAINING, pods=[running()], **leaving(Reason.IDLE))
+    assert names(scale_down([taken, expired("old")], NOW, rules)) == [], "pods have arrived meanwhile"
 
 
 def test_a_machine_that_somebody_sizes_stays_though_no_pod_uses_it():

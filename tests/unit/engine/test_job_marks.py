@@ -91,9 +91,9 @@ TRAIN = pod(owner=OWNER)
 async def test_a_job_gets_the_container_and_the_price_of_its_latest_pod():
     second = pod("second", owner=OWNER)
     it = Marked(TRAIN, second)
-    new = container("c2", of=second, instance="i-2", minutes=5, hourly_price="0.9")
+    new = container("a2", of=second, instance="i-2", minutes=5, hourly_price="0.9")
     old = container("c1", of=TRAIN, instance="i-1", minutes=9, hourly_price="1.1")
-    (marks,) = await it.sync(new, old, container("c3", S.REQUESTED, of=second, minutes=1))
+    (marks,) = await it.sync(new, old, container("a3", S.REQUESTED, of=second, minutes=1))
     assert marks == {"offloaded": "true", "pod-id": "i-2", "cost-per-hr": "0.9"}
     assert it.patches[0]["uid"] == "uid-job"
     assert await it.sync(new, old) == []

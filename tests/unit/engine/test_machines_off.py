@@ -8,6 +8,7 @@ from forebay.api.gpu_instance import InstanceState
 from forebay.api.names import OUT_OF_SERVICE_TAINT, OUT_OF_SERVICE_VALUE
 from forebay.engine.ledger.machines_off import machines_off
 from forebay.model.requirements import Effect, Taint
+from forebay.model.sources import Delivery
 from tests.unit.demand.builders import ago, node, record
 
 OURS = Taint(OUT_OF_SERVICE_TAINT, OUT_OF_SERVICE_VALUE, Effect.NO_EXECUTE)
@@ -38,6 +39,7 @@ def found(records=(), nodes=(), before=()):
         pytest.param(
             [gone(), record("n2", InstanceState.READY)], [node(**DOWN)], {}, {"n1": LATER}, id="another one boots"
         ),
+        pytest.param([gone(delivers=Delivery.CONTAINER)], [], {}, {}, id="a container has no node"),
         pytest.param([], [node(taints=(OURS,), **DOWN)], {}, {"n1": OFF}, id="our taint says so"),
         pytest.param([], [node(taints=(OURS,))], {}, {}, id="ready in spite of our taint"),
         pytest.param(
