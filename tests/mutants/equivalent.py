@@ -162,11 +162,6 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `self._series.move_to_end(series.key)`",
     ): "which of thousands of events is forgotten first",
     (
-        "forebay/kube/audited.py",
-        "0 -> 1",
-        "sidecars = peak = 0",
-    ): "a billionth of a GPU",
-    (
         "forebay/planning/candidate_groups.py",
         "0 -> 1",
         "return expected + _PER_NODE + (_PER_UNKNOWN_PROVIDER if new else 0)",
