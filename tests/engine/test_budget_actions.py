@@ -123,7 +123,20 @@ async def test_a_budget_that_changed_meanwhile_is_not_written_and_trouble_and_fo
         await it.report(("Degraded", Truth.TRUE, "InvalidSelector"), forecast_warning="Used up at noon.")
         assert await it.told() == {("quota", "Warning", "InvalidSelector"), ("quota", "Warning", "QuotaForecast")}
         await it.report(("Degraded", Truth.FALSE, "Ready"))
-        assert len(await it.told()) == 2, "its end is no event"
+        await it.report(("Degraded", Truth.FALSE, "Ready"), ("Accounted", Truth.TRUE, "Exact"))
+        assert len(await it.told()) == 2, "its end is no event, nor is another condition"
+        await it.report(("Degraded", Truth.FALSE, "Ready"), FULL)
+        assert ("quota", "Warning", "QuotaExceeded") in await it.told()
+
+
+async def test_a_job_that_is_paused_for_a_budget_that_is_gone_counts_as_one_gpu():
+    async with acted() as it:
+        pod, job = await it.pod(), it.job()
+        owner = Owner("Job", "work", job["metadata"]["uid"])
+        gone = ("default", "gone")
+        await asyncio.sleep(2)
+        await it.actions.act(Pause(pod=pod, job=owner, budget=gone, reason=Reason.PAUSED, sentence="Over quota."))
+        assert it.stored(JOB_KIND, "work")["metadata"]["annotations"]["forebay.dev/paused-rate"] == "1000"
 
 
 async def test_a_status_that_the_api_server_drops_names_the_definition_of_another_release():
@@ -197,6 +210,7 @@ async def test_a_pod_of_another_owner_is_asked_to_pause_once_and_the_mark_goes_a
         assert await it.told() == {("train", "Warning", "CannotPause"), ("quota", "Warning", "CannotPause")}
         asked = it.stored(POD_KIND, "train")["metadata"]
         assert set(asked["annotations"]) == {"budget.zxuhan.dev/paused-at", "budget.zxuhan.dev/paused-by"}
+        assert {each[1] for each in await it.told()} == {"Warning"}
         await asyncio.sleep(1)
         known = it.watched.views.pods.get(("default", "train"))
         await it.actions.act(CannotPause(pod=known, budget=QUOTA, reason=Reason.CANNOT_PAUSE, sentence="No Job."))

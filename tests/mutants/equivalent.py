@@ -220,6 +220,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "without `status is not None`",
     ): "for the type checker: only machines that are leaving are asked, and these have a status",
     (
+        "forebay/engine/apply/budgets.py",
+        "without `None`",
+        'metadata = {"uid": pod.uid, "resourceVersion": str(pod.resource_version), "finalizers": finalizers or None}',
+    ): "no finalizers and an empty list of them are the same to an API server",
+    (
         "forebay/engine/apply/pending_enforcement.py",
         "without `_LONG_AGO`",
     ): "for the type checker: every object of an API server has a creation time",
