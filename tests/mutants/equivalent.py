@@ -225,6 +225,15 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         'metadata = {"uid": pod.uid, "resourceVersion": str(pod.resource_version), "finalizers": finalizers or None}',
     ): "no finalizers and an empty list of them are the same to an API server",
     (
+        "forebay/engine/virtual_node/exit_reports.py",
+        "told > now -> told >= now",
+    ): "a line that was written now was written now",
+    (
+        "forebay/engine/virtual_node/exit_reports.py",
+        "without `record.status is not None`",
+        "told = (known is not None and known.whole) or (record.status is not None and record.status.exit_code is not None)",
+    ): "for the type checker: what is followed has a state, so a status",
+    (
         "forebay/engine/apply/pending_enforcement.py",
         "without `_LONG_AGO`",
     ): "for the type checker: every object of an API server has a creation time",

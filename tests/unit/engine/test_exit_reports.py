@@ -141,6 +141,29 @@ async def test_restarts_are_counted_as_they_come_and_not_again_when_the_log_is_r
         assert (it.found.restarts, it.found.restarted, it.found.last_exit_code) == (4, (), 3)
 
 
+@pytest.mark.parametrize("state", [S.RUNNING, S.FINISHED])
+async def test_a_command_that_was_started_again_is_followed_until_it_ends(state):
+    async with followed() as it:
+        it.provider.write(AGAIN)
+        await asyncio.sleep(1)
+        it.reports.follow([record(state)])
+        await asyncio.sleep(1)
+        it.provider.write(end(5))
+        await asyncio.sleep(0.1)
+        assert (it.found.exit_code, it.found.restarts) == (5, 1)
+        assert len(it.provider.opened_at) == 1
+
+
+async def test_a_log_that_can_be_read_again_is_unreadable_no_more():
+    async with followed() as it:
+        it.provider.breaks(ProviderError("Timeout."))
+        await asyncio.sleep(1)
+        assert it.reports.unreadable
+        it.provider.error = None
+        await asyncio.sleep(2)
+        assert it.reports.unreadable == {}
+
+
 async def test_a_log_that_ends_without_a_report_was_read_to_its_end_and_is_read_again_where_the_container_runs_on():
     async with followed() as it:
         it.provider.write("Killed")

@@ -30,6 +30,7 @@ def test_the_price_of_a_container_is_what_it_is_billed_at_else_what_was_offered_
     assert price_of(billed, "i-1") == "0.90"
     assert price_of(billed, "i-2") is None
     assert price_of(billed, None) is None
+    assert price_of(replace(billed, status=replace(billed.status, instance_id=None)), None) is None
     assert price_of(record("c2", None), "i-1") is None
 
 
@@ -156,15 +157,22 @@ async def test_a_pod_that_ran_and_has_no_record_is_lost_unless_the_view_is_late(
     ids=["not of ours", "waits", "of somebody else"],
 )
 async def test_a_pod_without_a_container_says_whether_it_will_have_one(fields, phase, word):
-    _, status = await Served(remote(**fields)).sync()
+    calls, status = await Served(remote(**fields)).sync()
+    assert calls == ["GET train", "PATCH status"], "it has not run here, so no record of it is missed"
     assert status["phase"] == phase
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == word
 
 
 async def test_a_pod_that_was_deleted_before_it_had_a_container_goes():
-    for labels in ({}, MINE):
-        calls, _ = await Served(remote(phase=Phase.PENDING, deleted=NOW, labels=labels)).sync()
-        assert calls[-1] == "DELETE train"
+    for labels, phase in (({}, Phase.PENDING), (MINE, Phase.PENDING), (MINE, Phase.RUNNING)):
+        calls, status = await Served(remote(phase=phase, deleted=NOW, labels=labels)).sync()
+        assert calls == ["GET train", "PATCH status", "DELETE train"]
+        assert status["phase"] == "Failed", "a Job that replaces failed pods waits for that"
+
+
+async def test_a_pod_that_somebody_else_bound_has_the_status_of_the_container_that_it_got():
+    seen = remote(labels={}, phase=Phase.PENDING)
+    assert (await Served(seen).sync(far(seen)))[1]["phase"] == "Running"
 
 
 async def test_the_status_of_one_pod_is_not_written_to_another_of_its_name():
