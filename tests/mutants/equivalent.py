@@ -231,7 +231,6 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     (
         "forebay/engine/virtual_node/exit_reports.py",
         "without `record.status is not None`",
-        "told = (known is not None and known.whole) or (record.status is not None and record.status.exit_code is not None)",
     ): "for the type checker: what is followed has a state, so a status",
     (
         "forebay/engine/apply/pending_enforcement.py",
