@@ -154,6 +154,21 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "limit = self.terms.renew_deadline / 2",
     ): "a part of the deadline that was chosen",
     (
+        "forebay/kube/exec_plugin.py",
+        "status.client_certificate_data and status.client_key_data -> "
+        "status.client_certificate_data or status.client_key_data",
+    ): "for the type checker: one without the other was refused before",
+    (
+        "forebay/kube/exec_plugin.py",
+        "without `status.client_certificate_data`",
+        "if status.client_certificate_data and status.client_key_data:",
+    ): "for the type checker: one without the other was refused before",
+    (
+        "forebay/kube/exec_plugin.py",
+        "without `status.client_key_data`",
+        "if status.client_certificate_data and status.client_key_data:",
+    ): "for the type checker: one without the other was refused before",
+    (
         "forebay/kube/lease.py",
         "without `self._lease is not None`",
     ): "for the type checker: without a lease nobody is its holder, and what is announced is of one",
