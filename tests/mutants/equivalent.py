@@ -19,6 +19,22 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "return max(0.0, self._full_at - self._tolerance - now) + (len(self._queue) + 1) * self._interval",
     ): "chooses between two explanations of a wait, which differ only where the bucket is full and nobody waits",
     (
+        "forebay/net/in_process.py",
+        "without `self._timer.cancel()`",
+    ): "saves work: a timer that is left finds no reader",
+    (
+        "forebay/net/in_process.py",
+        "without `self._reader is not None`",
+    ): "for the type checker: only a stream that is read is interrupted",
+    (
+        "forebay/net/in_process.py",
+        "without `self._silence is not None`",
+    ): "for the type checker: a timer without it is at the deadline",
+    (
+        "forebay/net/in_process.py",
+        "without `reader is not None`",
+    ): "for the type checker: a coroutine runs in a task",
+    (
         "forebay/net/rate_budget.py",
         "quota.ends > now -> quota.ends >= now",
     ): "a quota that ends now delays nobody, kept or not",
@@ -155,8 +171,10 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     ): "a part of the deadline that was chosen",
     (
         "forebay/kube/exec_plugin.py",
-        "status.client_certificate_data and status.client_key_data -> "
-        "status.client_certificate_data or status.client_key_data",
+        (
+            "status.client_certificate_data and status.client_key_data -> "
+            "status.client_certificate_data or status.client_key_data"
+        ),
     ): "for the type checker: one without the other was refused before",
     (
         "forebay/kube/exec_plugin.py",

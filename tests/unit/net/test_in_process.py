@@ -179,6 +179,17 @@ async def test_whoever_reads_when_it_is_closed_is_told_so_and_the_handler_stops(
     await transport.close()
 
 
+async def test_a_reader_that_is_cancelled_when_its_stream_is_cut_is_cancelled():
+    transport = InProcess(Streaming())
+    answer = await transport.request(asked())
+    reading = asyncio.create_task(answer.read())
+    await asyncio.sleep(10)
+    await transport.close()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
 async def test_a_stream_that_nobody_reads_ends_with_the_transport_and_says_so_later():
     handler = Streaming(every=0)
     transport = InProcess(handler)
