@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -210,8 +211,10 @@ async def test_a_command_that_hangs_is_ended_together_with_its_children(tmp_path
     plugin(tmp_path, "import subprocess; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])")
     spec = ExecSpec(api_version=V1, command="./login", interactive_mode="IfAvailable")
     hanging = ExecPlugin(spec, where='user "u"', beside=tmp_path, env=dict(os.environ), timeout=0.3)
+    began = time.monotonic()
     with pytest.raises(ConfigError, match=r"did not finish within 0\.3 s"):
         await hanging.current()
+    assert time.monotonic() - began < 40, "nobody waits for the child"
 
 
 async def test_a_command_that_is_not_installed_gives_the_hint_of_its_vendor(tmp_path):
