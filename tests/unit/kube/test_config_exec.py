@@ -261,6 +261,13 @@ async def test_what_the_command_is_told_of_the_terminal_and_of_a_cluster_that_is
         assert json.loads(seen.read_text())["spec"] == {"interactive": interactive}
 
 
+async def test_a_command_that_asks_the_user_stays_in_the_session_of_the_terminal(tmp_path):
+    plugin(tmp_path, "answer(token=str(os.getsid(0)))")
+    ours = f"Bearer {os.getsid(0)}"
+    assert (await with_terminal(tmp_path, "IfAvailable").current()).authorization == ours
+    assert (await user_of(tmp_path).credentials.current()).authorization != ours
+
+
 async def test_whoever_was_refused_before_the_first_credential_gets_one(tmp_path):
     plugin(tmp_path, "answer(token='t')")
     found = user_of(tmp_path).credentials

@@ -275,6 +275,48 @@ async def test_of_thousands_of_objects_the_one_that_was_quiet_for_longest_is_not
         assert (recorder.counts.limited == 1) is allowed
 
 
+async def test_an_event_that_found_the_queue_full_is_written_when_it_comes_again():
+    server = EventServer()
+    answered = asyncio.Event()
+
+    async def hang(_request):
+        await answered.wait()
+
+    server.trouble = hang
+    async with server.recorder(queue=1) as recorder:
+        assert recorder.event(POD, reason="R", note="n")
+        assert not recorder.event(NODE, reason="R", note="n")
+        answered.set()
+        await asyncio.sleep(1)
+        assert recorder.event(NODE, reason="R", note="n")
+        await asyncio.sleep(1)
+        assert len(server.events) == 2
+
+
+async def test_an_event_that_is_repeated_is_not_the_oldest():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="R", note="n")
+        for about in others(4095):
+            recorder.event(about, reason="R", note="n")
+        recorder.event(POD, reason="R", note="n")
+        recorder.event(NODE, reason="R", note="n")
+        recorder.event(POD, reason="R", note="n")
+    assert len([each for each in server.events if "trainer-0" in each]) == 1
+
+
+async def test_after_the_end_nothing_is_queued_any_more():
+    server = EventServer()
+    recorder = server.recorder()
+    for _ in range(2):
+        recorder.event(POD, reason="R", note="n")
+        await asyncio.sleep(1)
+    await recorder.close()
+    assert server.only["series"]["count"] == 2
+    await asyncio.sleep(60)
+    assert recorder.queued == 0
+
+
 async def test_a_reason_without_letters_is_unknown():
     server = EventServer()
     async with server.recorder() as recorder:
@@ -300,7 +342,7 @@ async def test_a_lost_response_does_not_make_two_events():
     assert recorder.counts.written == 1
 
 
-async def test_a_rejected_event_is_counted_and_the_next_event_is_written():
+async def test_a_rejected_event_is_counted_and_the_next_event_is_written(capsys):
     server = EventServer()
 
     async def refuse(request):
@@ -312,10 +354,11 @@ async def test_a_rejected_event_is_counted_and_the_next_event_is_written():
     await asyncio.sleep(1)
     assert recorder.counts.failed == 1
     assert "403 Forbidden" in recorder.last_error
+    assert "event not written" in capsys.readouterr().out
     server.trouble = None
     recorder.event(POD, reason="Joined", note="ready")
     await recorder.close()
-    assert len(server.events) == 1
+    assert "series" not in server.only, "the first one that was written"
 
 
 async def test_writing_an_event_is_retried_for_a_while():

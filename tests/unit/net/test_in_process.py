@@ -45,8 +45,9 @@ async def test_a_call_that_waits_when_the_transport_is_closed_fails_at_once():
     with pytest.raises(AnswerLost, match="sent, but the transport was closed"):
         await waits
     assert asyncio.get_running_loop().time() == 1
-    with pytest.raises(NeverSent, match="the transport is closed"):
+    with pytest.raises(NeverSent, match="the transport is closed") as refused:
         await transport.request(Request(method="GET", url="http://here"))
+    assert refused.value.lasting
 
 
 async def test_the_handler_is_told_once_that_nobody_reads_any_more():
