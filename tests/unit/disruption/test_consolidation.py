@@ -566,3 +566,9 @@ def test_expired_nodes_that_nothing_can_replace_come_last_and_are_remembered():
     assert names(scale_down([stuck, other, young], NOW, rules)) == ["new"]
     assert names(scale_down([stuck, young], NOW, rules)) == ["old"]
     assert still_unreplaced([stuck, other, young], NOW, rules) == {stuck.record.uid}
+
+
+def test_the_cycle_counts_from_the_last_of_several_machines_that_were_powered_off():
+    before = [drained(ago(hours=1), "first"), drained(ago(seconds=5), "second"), drained(ago(hours=2), "third")]
+    assert scale_down([machine("next"), *before], NOW, AT_ONCE) == ()
+    assert next_scale_down([machine("next"), *before], NOW, AT_ONCE) == NOW + timedelta(seconds=5)
