@@ -3,6 +3,9 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import msgspec
+import pytest
+
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.admission import Release
@@ -12,12 +15,14 @@ from forebay.embedded.controllers.nodes import register_node
 from forebay.engine.apply.budgets import BudgetActions
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.pending_enforcement import PendingEnforcement
+from forebay.engine.apply.records import StatusNotStored
 from forebay.kube.events import EventRecorder
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Owner
 from forebay.net.clock import now
 from forebay.reconcile.decisions import AddUsageFinalizer, RemovePauseAnnotations, RemoveUsageFinalizer, ReportBudget
 from tests.engine.views_world import watched_cluster
+from tests.net.faults import Answer
 
 QUOTA = ("default", "quota")
 MARK = "forebay.dev/exceeded"
@@ -56,7 +61,11 @@ class Acted:
             if each["reason"] in set(Reason)
         }
 
-    async def report(self, *conditions, **fields):
+    async def notes(self):
+        await asyncio.sleep(2)
+        return [each.get("note") or each["message"] for each in self.watched.store.list(EVENT_KIND)]
+
+    async def report(self, *conditions, at=None, **fields):
         await asyncio.sleep(1)
         budget = self.watched.views.budgets.get(QUOTA)
         known = {"resource_version": budget.resource_version, "figures": {"trackedPods": 3}, "labels": {}}
@@ -67,7 +76,7 @@ class Acted:
                 uid=budget.uid,
                 generation=1,
                 conditions=tuple(
-                    Condition(type=kind, status=truth, reason=reason, message="m", last_transition_time=now())
+                    Condition(type=kind, status=truth, reason=reason, message="m", last_transition_time=at or now())
                     for kind, truth, reason in conditions
                 ),
                 reason=Reason.QUOTA_EXCEEDED,
@@ -91,10 +100,16 @@ async def test_a_budget_gets_its_label_its_status_and_an_event_when_its_quota_is
     async with acted() as it:
         fresh = await it.report(FREE)
         assert fresh["status"]["trackedPods"] == 3
+        assert it.watched.views.budgets.get(QUOTA).status.tracked_pods == 3, "before the watch brings it"
         assert await it.told() == set(), "a new budget that has room is no news"
         full = await it.report(FULL, labels={MARK: "true"})
         assert full["metadata"]["labels"][MARK] == "true"
         assert await it.told() == {("quota", "Warning", "QuotaExceeded")}
+        both = await it.report(FULL, labels={MARK: "true", f"{MARK}-twice": "true"})
+        assert both["metadata"]["labels"] == {MARK: "true", f"{MARK}-twice": "true"}
+        at = now()
+        once, twice = [await it.report(FULL, labels={MARK: "true"}, at=at) for _ in range(2)]
+        assert twice["metadata"]["resourceVersion"] == once["metadata"]["resourceVersion"], "nothing is new"
         again = await it.report(FULL, labels={MARK: None})
         assert MARK not in again["metadata"].get("labels", {})
         await it.report(FREE)
@@ -108,7 +123,31 @@ async def test_a_budget_that_changed_meanwhile_is_not_written_and_trouble_and_fo
         await it.report(("Degraded", Truth.TRUE, "InvalidSelector"), forecast_warning="Used up at noon.")
         assert await it.told() == {("quota", "Warning", "InvalidSelector"), ("quota", "Warning", "QuotaForecast")}
         await it.report(("Degraded", Truth.FALSE, "Ready"))
-        assert len(await it.told()) == 2, "its end is no event"
+        await it.report(("Degraded", Truth.FALSE, "Ready"), ("Accounted", Truth.TRUE, "Exact"))
+        assert len(await it.told()) == 2, "its end is no event, nor is another condition"
+        await it.report(("Degraded", Truth.FALSE, "Ready"), FULL)
+        assert ("quota", "Warning", "QuotaExceeded") in await it.told()
+
+
+async def test_a_job_that_is_paused_for_a_budget_that_is_gone_counts_as_one_gpu():
+    async with acted() as it:
+        pod, job = await it.pod(), it.job()
+        owner = Owner("Job", "work", job["metadata"]["uid"])
+        gone = ("default", "gone")
+        await asyncio.sleep(2)
+        await it.actions.act(Pause(pod=pod, job=owner, budget=gone, reason=Reason.PAUSED, sentence="Over quota."))
+        assert it.stored(JOB_KIND, "work")["metadata"]["annotations"]["forebay.dev/paused-rate"] == "1000"
+
+
+async def test_a_status_that_the_api_server_drops_names_the_definition_of_another_release():
+    async with acted() as it:
+        await it.report(FREE)
+        stored = msgspec.json.encode(it.stored(it.kind, "quota"))
+        it.watched.faults[:] = [lambda request: Answer(200, body=stored) if "/status" in request.url else None]
+        with pytest.raises(StatusNotStored, match="CustomResourceDefinition is of another release"):
+            await it.report(FULL)
+        it.watched.faults.clear()
+        await it.report(FULL)
 
 
 async def test_an_eviction_counts_when_the_api_server_accepts_it_and_a_refusal_is_told_and_remembered():
@@ -139,7 +178,9 @@ async def test_a_paused_job_is_marked_and_resumed_without_its_marks():
         assert paused["spec"]["suspend"] is True
         assert (marks["paused-by"], marks["paused-rate"]) == ("quota", "2000"), marks
         assert it.pending.counts == {(QUOTA, EnforcementAction.PAUSE): 1}
-        assert ("work", "Warning", "Paused") in await it.told()
+        assert [each.spec.suspend for each in it.watched.views.paused_jobs.values()] == [True], "before the watch"
+        name = pod.name
+        assert await it.told() >= {(each, "Warning", "Paused") for each in ("work", name, "quota")}
         await it.actions.act(
             Resume(namespace="default", job=owner, budget=QUOTA, reason=Reason.RESUMED, sentence="Room again.")
         )
@@ -147,7 +188,9 @@ async def test_a_paused_job_is_marked_and_resumed_without_its_marks():
         assert resumed["spec"]["suspend"] is False
         assert not any("paused" in key for key in resumed["metadata"].get("annotations", {}))
         assert not any("paused" in key for key in resumed["metadata"].get("labels", {}))
+        assert all(not each.spec.suspend for each in it.watched.views.paused_jobs.values())
         assert it.pending.awaiting(now(), it.watched.views.pods) == {QUOTA}
+        assert "Room again." in await it.notes()
 
 
 async def test_a_job_that_is_gone_cannot_be_paused_and_that_is_told():
@@ -164,8 +207,10 @@ async def test_a_pod_of_another_owner_is_asked_to_pause_once_and_the_mark_goes_a
         pod = await it.pod()
         cannot = CannotPause(pod=pod, budget=QUOTA, reason=Reason.CANNOT_PAUSE, sentence="No Job.")
         await it.actions.act(cannot)
+        assert await it.told() == {("train", "Warning", "CannotPause"), ("quota", "Warning", "CannotPause")}
         asked = it.stored(POD_KIND, "train")["metadata"]
         assert set(asked["annotations"]) == {"budget.zxuhan.dev/paused-at", "budget.zxuhan.dev/paused-by"}
+        assert {each[1] for each in await it.told()} == {"Warning"}
         await asyncio.sleep(1)
         known = it.watched.views.pods.get(("default", "train"))
         await it.actions.act(CannotPause(pod=known, budget=QUOTA, reason=Reason.CANNOT_PAUSE, sentence="No Job."))

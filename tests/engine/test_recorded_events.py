@@ -98,7 +98,18 @@ async def test_what_is_told_of_a_waiting_pod_and_of_many_pods_of_one_owner_is_in
             for _ in range(2):
                 it.events.pod_event(alone)
                 it.events.owner_event(of_job)
+            it.events.transition(record("n1"), Reason.LAUNCH_FAILED, "No.")
+            it.events.transition(record("n1"), Reason.NODE_READY, "Ready.")
+            quota = ObjectReference(kind="GPUWorkloadBudget", namespace="team", name="quota")
+            it.events.about(quota, Reason.QUOTA_EXCEEDED, "Used up.", warning=True)
 
+    others = [each for each in logged if each["event"] in {"instance transition", "object event"}]
+    assert [(each["event"], each["log_level"], each["message"]) for each in others] == [
+        ("instance transition", "warning", "No."),
+        ("instance transition", "info", "Ready."),
+        ("object event", "warning", "Used up."),
+    ]
+    assert (others[0]["instance"], others[2]["kind"], others[2]["object"]) == ("n1", "GPUWorkloadBudget", "team/quota")
     found = [each for each in logged if each["event"] in {"pod event", "owner event"}]
     assert [(each["event"], each["log_level"], each["reason"], each["message"]) for each in found] == [
         ("pod event", "info", "HeldByBudget", "Held."),

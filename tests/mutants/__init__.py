@@ -1,6 +1,7 @@
 """`make mutants`: puts small faults into the core, one at a time, and runs the tests that run that line.
 
     python -m tests.mutants --each 25 --seed 1 [--room planning] [--only tests/unit] [--survivors]
+    python -m tests.mutants --module forebay/net/tls.py
 
 Prints how the sample was drawn, every mutant that no test noticed with its diff, and a table by room. Exit code 1 where
 a room is below --bar.

@@ -29,10 +29,13 @@ class Sample(NamedTuple):
     possible: int
 
 
-def sample(room: str, each: int, seed: int) -> Sample:
+def sample(room: str, each: int | None, seed: int, modules: Sequence[str]) -> Sample:
+    """Of a room, or of these modules of it; None: all of them."""
     every: list[PossibleMutant] = []
     for path in sorted((SOURCE / "forebay" / room).rglob("*.py")):
-        every += mutants(str(path.relative_to(SOURCE)), path.read_text())
+        name = str(path.relative_to(SOURCE))
+        if not modules or name in modules:
+            every += mutants(name, path.read_text())
     random.Random(f"{seed} {room}").shuffle(every)
     found = Sample(room, [], [], len(every))
     for mutant in filter(None, (possible.made() for possible in every)):
@@ -50,6 +53,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=25, help="mutants per room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--room", action="append", choices=ROOMS, help="only this room; may be repeated")
+    parser.add_argument("--module", action="append", help="every mutant of it, as forebay/net/tls.py; may be repeated")
     parser.add_argument("--only", action="append", help="tests to ask (default: those that need no cluster)")
     parser.add_argument("--measure-again", action="store_true", help="measure every test file, as the source is now")
     parser.add_argument("--survivors", action="store_true", help="of the sample, only what the last run saw survive")
@@ -60,7 +64,11 @@ def main() -> int:
         scratch = Path(folder)
         only = arguments.only or ["tests/unit", "tests/engine", *WORLDS]
         tests = measure(only, scratch, arguments.workers, again=arguments.measure_again)
-        samples = [sample(room, arguments.each, arguments.seed) for room in arguments.room or ROOMS]
+        modules = arguments.module or ()
+        rooms = arguments.room or [
+            room for room in ROOMS if not modules or room in {each.split("/")[1] for each in modules}
+        ]
+        samples = [sample(room, None if modules else arguments.each, arguments.seed, modules) for room in rooms]
         say_how_drawn(samples, arguments.seed)
         chosen = [(each.room, mutant) for each in samples for mutant in each.chosen]
         if arguments.survivors:

@@ -7,8 +7,8 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     (
         "forebay/net/serve.py",
         "1024 -> 1025",
-    ): "bytes that are buffered for a slow reader, or a longest line: any number near it does",
-    ("forebay/net/serve.py", "0 -> 1"): "one byte more or less of 256 KiB that are buffered",
+    ): "bytes that are buffered for a slow reader, a longest line or a largest body: any number near it does",
+    ("forebay/net/serve.py", "0 -> 1", "self._size = 0"): "one byte more or less of 256 KiB that are buffered",
     (
         "forebay/net/aiohttp_transport.py",
         "without `''`",
@@ -16,7 +16,24 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     (
         "forebay/net/rate_budget.py",
         "max -> min",
+        "return max(0.0, self._full_at - self._tolerance - now) + (len(self._queue) + 1) * self._interval",
     ): "chooses between two explanations of a wait, which differ only where the bucket is full and nobody waits",
+    (
+        "forebay/net/in_process.py",
+        "without `self._timer.cancel()`",
+    ): "saves work: a timer that is left finds no reader",
+    (
+        "forebay/net/in_process.py",
+        "without `self._reader is not None`",
+    ): "for the type checker: only a stream that is read is interrupted",
+    (
+        "forebay/net/in_process.py",
+        "without `self._silence is not None`",
+    ): "for the type checker: a timer without it is at the deadline",
+    (
+        "forebay/net/in_process.py",
+        "without `reader is not None`",
+    ): "for the type checker: a coroutine runs in a task",
     (
         "forebay/net/rate_budget.py",
         "quota.ends > now -> quota.ends >= now",
@@ -28,8 +45,8 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
     ): "saves work: a generator, a response and a timer that are closed are closed again without any effect",
     (
         "forebay/net/rate_budget.py",
-        "self._queue[0] is turn and len(self._queue) > 1 -> self._queue[0] is turn or len(self._queue) > 1",
-    ): "saves work: whoever is woken early looks again and goes on waiting",
+        "without `timer.cancel()`",
+    ): "saves work: whoever a timer wakes that is left looks again and goes on waiting",
     (
         "forebay/demand/devices.py",
         "without `each.node is None`",
@@ -153,14 +170,30 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "limit = self.terms.renew_deadline / 2",
     ): "a part of the deadline that was chosen",
     (
+        "forebay/kube/exec_plugin.py",
+        (
+            "status.client_certificate_data and status.client_key_data -> "
+            "status.client_certificate_data or status.client_key_data"
+        ),
+    ): "for the type checker: one without the other was refused before",
+    (
+        "forebay/kube/exec_plugin.py",
+        "without `status.client_certificate_data`",
+        "if status.client_certificate_data and status.client_key_data:",
+    ): "for the type checker: one without the other was refused before",
+    (
+        "forebay/kube/exec_plugin.py",
+        "without `status.client_key_data`",
+        "if status.client_certificate_data and status.client_key_data:",
+    ): "for the type checker: one without the other was refused before",
+    (
+        "forebay/kube/lease.py",
+        "without `self._lease is not None`",
+    ): "for the type checker: without a lease nobody is its holder, and what is announced is of one",
+    (
         "forebay/kube/events.py",
         "without `self._series.move_to_end(series.key)`",
     ): "which of thousands of events is forgotten first",
-    (
-        "forebay/kube/audited.py",
-        "0 -> 1",
-        "sidecars = peak = 0",
-    ): "a billionth of a GPU",
     (
         "forebay/planning/candidate_groups.py",
         "0 -> 1",
@@ -208,6 +241,44 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         ),
     ): "a chunk whose sums have left the window is written anew a second earlier",
     (
+        "forebay/engine/ledger/machines_off.py",
+        "without `status is not None`",
+    ): "for the type checker: what is Gone has a status",
+    (
+        "forebay/engine/ledger/machines_off.py",
+        "without `record.node_name is not None`",
+    ): "for the type checker: nothing without a name is found",
+    (
+        "forebay/disruption/pool_budgets.py",
+        "without `status is not None`",
+    ): "for the type checker: only machines that are leaving are asked, and these have a status",
+    (
+        "forebay/engine/apply/budgets.py",
+        "without `None`",
+        'metadata = {"uid": pod.uid, "resourceVersion": str(pod.resource_version), "finalizers": finalizers or None}',
+    ): "no finalizers and an empty list of them are the same to an API server",
+    (
+        "forebay/engine/virtual_node/exit_reports.py",
+        "told > now -> told >= now",
+    ): "a line that was written now was written now",
+    (
+        "forebay/engine/virtual_node/exit_reports.py",
+        "without `record.status is not None`",
+    ): "for the type checker: what is followed has a state, so a status",
+    (
+        "forebay/engine/apply/pending_enforcement.py",
+        "without `_LONG_AGO`",
+    ): "for the type checker: every object of an API server has a creation time",
+    (
+        "forebay/engine/virtual_node/job_marks.py",
+        "without `ref is not None`",
+    ): "for the type checker: no pod is looked up without a reference",
+    (
+        "forebay/engine/virtual_node/job_marks.py",
+        "uid in of_job -> uid not in of_job",
+        "self._seen = {uid: each for uid, each in self._seen.items() if uid in of_job}",
+    ): "saves work: the marks of a Job that was found in accord are compared again",
+    (
         "forebay/engine/virtual_node/job_marks.py",
         "without `created is not None`",
     ): "for the type checker: every object of an API server has a creation time",
@@ -225,10 +296,6 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "0 -> 1",
         "identity = msgspec.structs.replace(entry, priority=0, enabled=True)",
     ): "compared with other digests of the same priority only: any number does",
-    (
-        "forebay/engine/ledger/budget_accounting.py",
-        "name is not None and status is not None -> name is not None or status is not None",
-    ): "for the type checker: what is Gone has a status, and no pod is on a node without a name",
     (
         "forebay/budgets/ledger/profile.py",
         "without `held + rate * window < amount`",

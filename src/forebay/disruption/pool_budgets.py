@@ -83,9 +83,7 @@ def _was_empty(machine: MachineUse) -> bool:
 def _fails_to_end(machine: MachineUse) -> bool:
     """True where the machine has been drained, and its termination or power-off fails."""
     status = machine.record.status
-    if status is None or status.state is not InstanceState.TERMINATING:
-        return False
-    return not machine.pods and status.reason == Reason.TERMINATION_FAILED
+    return status is not None and not machine.pods and status.reason == Reason.TERMINATION_FAILED
 
 
 def _is_blocked(machine: MachineUse, now: datetime) -> bool:

@@ -32,9 +32,7 @@ class PodChanges:
             self.change(None, new)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
-        # Of pods without GPUs it is not read when they started; some of them pay for the machine that they keep.
-        counts = old is not None and (old.started is not None or (old.node is not None and keeps_without_gpu(old)))
-        if old is not None and counts and (new is None or new.uid != old.uid):
+        if old is not None and _counts(old) and (new is None or new.uid != old.uid):
             self._changes.append(PodChange(old, self._clock(), True))
             if not self.followed and len(self._changes) > _MAX_KEPT:
                 self._changes.popleft()
@@ -45,3 +43,8 @@ class PodChanges:
         taken = list(self._changes)
         self._changes.clear()
         return taken
+
+
+def _counts(pod: Pod) -> bool:
+    # Of pods without GPUs it is not read when they started; some of them pay for the machine that they keep.
+    return pod.started is not None or (pod.node is not None and keeps_without_gpu(pod))

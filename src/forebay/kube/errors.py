@@ -249,7 +249,7 @@ def _quote(headers: Headers, body: bytes) -> str:
         return "the body is empty"
     if "html" in headers.get("Content-Type", "").lower() or text[:1] == "<":
         return f"an HTML page of {len(body)} bytes"
-    return text if len(text) <= _MAX_QUOTE else f"{text[:_MAX_QUOTE]}..."
+    return text if len(text) <= _MAX_QUOTE else f"{text[:_MAX_QUOTE]} [...]"
 
 
 def _phrase(status: int) -> str:

@@ -140,7 +140,9 @@ class ExecPlugin:
             try:
                 output, stderr = process.communicate(timeout=self._timeout)
             except subprocess.TimeoutExpired:
-                self._kill(process)
+                # The whole process group: a child would live on. An interactive login has no timeout.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 raise ConfigError(
                     f"{self._description} did not finish within {self._timeout:g} s; "
                     "run the command by hand to see what it waits for"
@@ -164,15 +166,6 @@ class ExecPlugin:
     def _hint(self) -> str:
         hint = " ".join(self._spec.install_hint.split())
         return f"; {hint}" if hint else ""
-
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        if self._interactive:
-            process.kill()
-        else:
-            # The whole process group: a child that keeps the pipe open would block `communicate`.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
 
     def _decode(self, output: bytes) -> _Status:
         try:

@@ -91,9 +91,6 @@ class RateBudget:
         self._last_places[turn.lane] = turn.place
         insort(self._queue, turn)
         try:
-            if self._queue[0] is turn and len(self._queue) > 1:
-                # Whoever was the next one is not any more.
-                self._changed.set()
             while (ready := self._when(turn, loop.time())) is None or ready > loop.time():
                 if ready is not None:
                     self._refuse_if_too_long(request, ready - arrived, loop.time() - arrived)

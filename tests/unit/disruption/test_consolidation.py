@@ -476,6 +476,8 @@ def test_an_expired_node_that_has_lost_its_pods_still_counts_as_disrupted_and_an
     for reason, goes in ((Reason.EXPIRED, []), (Reason.IDLE, ["old"])):
         empty = rented("leaving", State.TERMINATING, **leaving(reason))
         assert names(scale_down([empty, expired("old")], NOW, rules)) == goes
+    taken = rented("leaving", State.DRAINING, pods=[running()], **leaving(Reason.IDLE))
+    assert names(scale_down([taken, expired("old")], NOW, rules)) == [], "pods have arrived meanwhile"
 
 
 def test_a_machine_that_somebody_sizes_stays_though_no_pod_uses_it():
@@ -575,3 +577,9 @@ def test_expired_nodes_that_nothing_can_replace_come_last_and_are_remembered():
     assert names(scale_down([stuck, other, young], NOW, rules)) == ["new"]
     assert names(scale_down([stuck, young], NOW, rules)) == ["old"]
     assert still_unreplaced([stuck, other, young], NOW, rules) == {stuck.record.uid}
+
+
+def test_the_cycle_counts_from_the_last_of_several_machines_that_were_powered_off():
+    before = [drained(ago(hours=1), "first"), drained(ago(seconds=5), "second"), drained(ago(hours=2), "third")]
+    assert scale_down([machine("next"), *before], NOW, AT_ONCE) == ()
+    assert next_scale_down([machine("next"), *before], NOW, AT_ONCE) == NOW + timedelta(seconds=5)

@@ -196,3 +196,37 @@ def test_what_was_found_in_an_earlier_tick_holds_only_while_nobody_waits_and_not
     assert awaited.awaited_by == "default/new"
     (lost,) = used(quiet, of=KeptMapping({})).machines
     assert lost.node is None, "its node is gone"
+
+
+def test_a_machine_that_boots_is_needed_as_long_as_its_pods_are_whatever_was_known_before():
+    boots = record("n1", State.LAUNCHED, delivers=Delivery.NODE, pods=[pod()])
+    records, nodes, pods = KeptTuple((boots,)), KeptMapping({}), KeptMapping({})
+    before, seen = None, []
+    for wanted in (True, False, False, True):
+        before = machine_uses(
+            records, nodes, pods, Reservations(), (), now=NOW, wanted=lambda _, it=wanted: it, before=before
+        )
+        (use,) = before.machines
+        seen.append((use.wanted, use.unneeded))
+    assert seen == [(True, False), (False, True), (False, True), (True, False)]
+
+
+def test_a_machine_that_boots_is_awaited_by_the_pod_that_will_be_moved_there_and_by_none_before():
+    boots = record("n1", State.LAUNCHED, delivers=Delivery.NODE)
+    records, before, seen = KeptTuple((boots,)), None, []
+    for moving in ({}, {"n1": "default/train"}, {}):
+        before = machine_uses(
+            records, KeptMapping({}), KeptMapping({}), Reservations(), (), now=NOW, moving=moving, before=before
+        )
+        seen.append(before.machines[0].awaited_by)
+    assert seen == [None, "default/train", None]
+
+
+def test_plain_collections_may_change_between_two_ticks():
+    pods = {}
+    before = machine_uses([record("n1")], {"n1": node("n1")}, pods, Reservations(), (), now=NOW)
+    assert before.machines[0].idle
+    records, nodes = [before.machines[0].record], {"n1": before.machines[0].node}
+    before = machine_uses(records, nodes, pods, Reservations(), (), now=NOW, before=before)
+    pods["n1"] = (running(node="n1"),)
+    assert not machine_uses(records, nodes, pods, Reservations(), (), now=NOW, before=before).machines[0].idle

@@ -32,11 +32,15 @@ class World:
         self.unreadable = False
         #: Another replica takes over with the next write.
         self.loses_lease = False
+        #: What happens while something is written.
+        self.changes = None
 
     def faults(self, request):
         self.requests.append(request)
         if self.loses_lease and request.method != "GET":
             self.leads = False
+        if self.changes is not None and request.method != "GET":
+            self.changes()
         if request.method == "GET":
             return Answer(503) if self.unreadable else None
         text = request.url.encode() + (request.body or b"")
@@ -66,13 +70,16 @@ class World:
     def record(self, uid, unit=Unit.GPU_HOURS, pod="pod-1", end=100):
         self.ledgers.setdefault(LedgerKey(uid, unit), Ledger(uid)).record(pod, 0, end, 1000)
 
-    def stored(self):
-        """Units and owners of the stored chunks, in the order of their creation."""
-        chunks = [
+    def chunks(self):
+        return [
             each
             for each in self.cluster.store.list(kinds.CONFIG_MAP_KIND)
             if "forebay.dev/ledger" in each["metadata"].get("labels", {})
         ]
+
+    def stored(self):
+        """Units and owners of the stored chunks, in the order of their creation."""
+        chunks = self.chunks()
         chunks.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
         labels = [each["metadata"]["labels"] for each in chunks]
         return [(each["forebay.dev/ledger"], each["forebay.dev/budget-uid"]) for each in labels]
@@ -389,3 +396,124 @@ async def test_the_same_error_is_logged_once(capsys):
         for _ in range(3):
             await sync.store_next()
         assert capsys.readouterr().out.count("ledger write failed") == 1
+
+
+@asynccontextmanager
+async def storing(it):
+    """A leader that has read the ledgers and stores them, round by round."""
+    sync = it.sync()
+
+    async def run():
+        await sync.load()
+        while True:
+            await sync.store_next()
+
+    running = asyncio.ensure_future(run())
+    await asyncio.sleep(0.5)
+    yield sync
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_where_nothing_changes_nothing_is_done_but_a_check_a_minute():
+    async with world() as it, storing(it) as sync:
+        it.record("u1")
+        sync.schedule(NOW)
+        await asyncio.sleep(5)
+        assert it.stored() == [("gpu-hours", "u1")]
+        it.requests.clear()
+        woken = it.woken
+        await asyncio.sleep(600)
+        assert len(it.requests) == 10
+        assert it.woken - woken == 10, "each check may have news"
+
+
+async def test_a_round_wakes_the_loop_which_tells_what_was_stored_and_what_was_not():
+    async with world() as it, storing(it) as sync:
+        it.record("u1")
+        woken = it.woken
+        sync.schedule(NOW)
+        await asyncio.sleep(1.5)
+        assert it.woken == woken + 1
+        it.broken = ("u1",)
+        it.record("u1", pod="pod-2")
+        sync.schedule(NOW)
+        it.requests.clear()
+        await asyncio.sleep(20)
+        assert "500" in sync.error
+        assert 9 <= len(it.requests) <= 11, "every two seconds"
+        it.broken = ()
+        await asyncio.sleep(3)
+        assert sync.error is None
+
+
+async def test_each_change_is_stored_within_a_second_or_two():
+    async with world() as it, storing(it) as sync:
+        for number in range(10):
+            it.record("u1", pod=f"pod-{number}")
+            sync.schedule(NOW)
+            await asyncio.sleep(1.1)
+            assert sync.waiting_since is None
+
+
+async def test_ledgers_of_budgets_that_were_deleted_before_this_process_began_are_deleted_at_once():
+    async with world() as it:
+        sync = await loaded(it)
+        for uid in ("u1", "u2"):
+            it.record(uid)
+        sync.schedule(NOW)
+        await sync.store_next()
+        it.ledgers, it.alive = {}, {"u2"}
+        async with storing(it) as later:
+            await asyncio.sleep(1)
+            assert it.stored() == [("gpu-hours", "u2")]
+            assert list(later.stored(Unit.GPU_HOURS)) == [LedgerKey("u2", Unit.GPU_HOURS)]
+            it.alive = set()
+            later.close(("team", "u2"))
+            await asyncio.sleep(2)
+            assert it.stored() == []
+            assert list(later.not_opened()) == []
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+async def test_what_changes_while_its_ledger_is_written_waits_since_then(unit):
+    async with world() as it:
+        sync = await loaded(it)
+        it.record("u1", unit)
+        sync.schedule(NOW)
+        it.now = LATER
+        it.changes = lambda: it.record("u1", unit, pod="pod-2")
+        await sync.store_next()
+        assert sync.waiting_since == LATER
+
+
+async def test_a_ledger_is_of_the_owner_that_it_was_opened_for():
+    async with world() as it:
+        sync = await loaded(it)
+        assert sync.open(("team", "pool"), "u1", Unit.BILL, "team/pool").chunk_log.owner == "team/pool"
+        assert sync.open(("team", "quota"), "u2", Unit.GPU_HOURS).chunk_log.owner == "u2"
+
+
+async def test_what_happens_to_ledgers_is_in_the_log(capsys):
+    async with world() as it:
+        it.unreadable = True
+        it.damage("u9")
+        async with storing(it) as sync:
+            assert "ledger read failed" in capsys.readouterr().out
+            it.unreadable = False
+            await asyncio.sleep(5)
+            it.ledgers[LedgerKey("u9", Unit.GPU_HOURS)] = sync.open(("team", "u9"), "u9", Unit.GPU_HOURS)
+            assert "ledger damaged" in capsys.readouterr().out
+            it.record("u1")
+            sync.schedule(NOW)
+            await asyncio.sleep(5)
+            (chunk,) = [each for each in it.chunks() if "u1" in each["metadata"]["name"]]
+            it.cluster.store.delete(kinds.CONFIG_MAP_KIND, "kube-system", chunk["metadata"]["name"])
+            await asyncio.sleep(61)
+            assert "ledger chunk missing" in capsys.readouterr().out
+            (chunk,) = [each for each in it.chunks() if "u1" in each["metadata"]["name"]]
+            it.cluster.store.update(kinds.CONFIG_MAP_KIND, {**chunk, "data": {"by": "hand"}})
+            it.record("u1", pod="pod-2")
+            sync.schedule(NOW)
+            await asyncio.sleep(5)
+            assert "ledger conflict" in capsys.readouterr().out

@@ -26,6 +26,45 @@ def test_of_a_long_log_the_end_is_kept():
     assert texts(tails, "a") == ["0015", "0016", "0017", "0018", "0019"]
 
 
+def test_a_log_is_kept_whole_up_to_its_limit_and_all_together_up_to_theirs():
+    line = LogLine(text="four")
+    one = LogTails(clock, most_of_one=208)
+    one.begin("a")
+    one.add("a", line)
+    one.add("a", line)
+    assert texts(one, "a") == ["four", "four"]
+    both = LogTails(clock, most_of_all=208)
+    for pod in "ab":
+        both.begin(pod)
+        both.add(pod, line)
+    assert (texts(both, "a"), texts(both, "b")) == (["four"], ["four"])
+    both.begin("b")
+    both.add("b", line)
+    assert texts(both, "a") == ["four"], "what is read again takes no more room than before"
+    both.keep(["b"])
+    both.add("b", line)
+    assert texts(both, "b") == ["four", "four"], "nor does what is forgotten"
+
+
+async def test_whoever_follows_a_log_gets_each_line_at_once_and_an_end_when_it_is_read_again():
+    tails, got = LogTails(clock), []
+    tails.begin("a")
+
+    async def follow():
+        async for line in tails.following("a", tail=None, since=None):
+            got.append(line.text)  # noqa: PERF401 (each at once)
+
+    following = asyncio.create_task(follow())
+    for number in range(3):
+        await asyncio.sleep(1)
+        tails.add("a", LogLine(text=str(number)))
+        await asyncio.sleep(0.1)
+        assert got == [str(each) for each in range(number + 1)]
+    tails.begin("a")
+    async with asyncio.timeout(1):
+        await following
+
+
 def test_many_logs_shorten_the_longest():
     tails = LogTails(clock, most_of_one=10_000, most_of_all=1_100)
     for pod in ("short", "long"):

@@ -117,7 +117,7 @@ def test_a_paused_job_is_read_from_its_annotations():
         PAUSED_RATE_ANNOTATION: "4000",
         PAUSED_BY_ANNOTATION: "quota",
     }
-    (found,) = paused([job(**told), job("running", suspend=False, **told), job("going", deleted=at(1), **told)])
+    (found,) = paused([job("running", suspend=False, **told), job("going", deleted=at(1), **told), job(**told)])
     assert (found.namespace, found.job.name, found.budget) == ("team", "train", ("team", "quota"))
     assert (found.since, found.rate) == (at(7), 4000)
     (local,) = paused([job(**{**told, PAUSED_AT_ANNOTATION: "2030-01-01T00:00:00"})])

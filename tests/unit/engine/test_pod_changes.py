@@ -1,5 +1,7 @@
 """What budgets learn of pods that start, end and go while nobody reads, or while somebody does."""
 
+import pytest
+
 from forebay.engine.pod_changes import PodChanges
 from tests.unit.demand.builders import NOW, ago, pod, running
 
@@ -53,3 +55,20 @@ def test_the_deletion_of_a_pod_that_keeps_its_machine_is_kept_though_its_start_i
     changes.change(pod("waiting", gpus=0, **stays), None)
 
     assert taken(changes) == [("keeps", True)]
+
+
+@pytest.mark.parametrize(("deletions", "first"), [(10_000, "p0"), (10_001, "p1")])
+def test_while_nobody_reads_the_last_ten_thousand_deletions_are_kept(deletions, first):
+    changes = PodChanges(lambda: NOW)
+    for number in range(deletions):
+        changes.change(running(f"p{number}", started=NOW), None)
+    found = taken(changes)
+    assert (len(found), found[0]) == (10_000, (first, True))
+
+
+def test_while_somebody_reads_nothing_is_lost():
+    changes = PodChanges(lambda: NOW)
+    changes.followed = True
+    for number in range(10_001):
+        changes.change(running(f"p{number}", started=NOW), None)
+    assert len(changes.take()) == 10_001

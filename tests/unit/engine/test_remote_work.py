@@ -3,9 +3,10 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
-from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
+from forebay.embedded.api.kinds import JOB_KIND, NODE_KIND, POD_KIND
 from forebay.embedded.controllers import register_node
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
@@ -13,10 +14,12 @@ from forebay.engine.virtual_node.remote_work import Offloading, RemoteWork
 from forebay.kube.pods import PODS
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
+from forebay.model.workloads import Owner
 from forebay.net.clock import now
 from forebay.offload.binding import binding
 from tests.engine.views_world import watched_cluster
 from tests.net.faults import Answer
+from tests.unit.demand.builders import pod as pending
 from tests.unit.demand.builders import record
 
 NODE = "runpod-virtual-node"
@@ -30,6 +33,8 @@ def source(*deliveries, offers=()):
 
 RUNPOD = source(Delivery.CONTAINER)
 BOX = Offer(provider="runpod", instance_type="x", gpu_count=1, price=UsdPerHour(1), allocatable={})
+
+FAR = msgspec.structs.replace(BOX, delivers=Delivery.CONTAINER)
 
 
 class Remote:
@@ -134,12 +139,22 @@ async def test_the_pod_of_an_earlier_job_of_the_name_is_not_served():
         ((), (), False),
         ((source(Delivery.NODE, offers=(BOX,)),), (), False),
         ((source(Delivery.NODE, Delivery.CONTAINER, offers=(BOX,)),), (), False),
+        ((source(Delivery.NODE, Delivery.CONTAINER, offers=(BOX, FAR)),), (), True),
         ((source(Delivery.CONTAINER, Delivery.NODE),), (), True),
         ((RUNPOD,), (), True),
         ((), (record(delivers=Delivery.CONTAINER),), True),
         ((), (record(delivers=Delivery.NODE),), False),
     ],
-    ids=["nobody", "machines", "machines now", "containers first", "containers", "a container runs", "a machine runs"],
+    ids=[
+        "nobody",
+        "machines",
+        "machines now",
+        "containers too",
+        "containers first",
+        "containers",
+        "a container runs",
+        "a machine runs",
+    ],
 )
 async def test_nothing_runs_before_somebody_offers_containers_or_one_runs(sources, records, needed, capsys):
     async with remote() as it:
@@ -218,3 +233,55 @@ async def test_a_pod_on_the_virtual_node_without_a_container_is_stranded():
         it.store.delete(POD_KIND, "default", pod.name, grace=30)
         await asyncio.sleep(1)
         assert it.look() == NOBODY, "it is on its way out"
+
+
+async def test_only_pods_of_jobs_wait_until_jobs_are_listed():
+    async with remote() as it:
+        replica = pending("replica", owner=Owner("ReplicaSet", "web", "uid-web"))
+        of_job = pending("worker", owner=Owner("Job", "train", "uid-job"))
+        assert it.look(replica, pending("alone"), of_job) == Offloading({}, (), frozenset({of_job.uid}))
+
+
+async def test_a_pod_that_lost_its_job_on_the_virtual_node_is_stranded_and_one_of_somebody_else_is_not():
+    async with remote() as it:
+        register_node(it.store, NODE, allocatable={"pods": 100}, labels={}, taints=[])
+        container = {"name": "c", "image": "i"}
+        for name, labels in (("left", MARK), ("plain", {})):
+            metadata = {"name": name, "namespace": "default", "labels": labels}
+            it.store.create(POD_KIND, {"metadata": metadata, "spec": {"containers": [container], "nodeName": NODE}})
+        it.look()
+        await asyncio.sleep(5)
+        assert [each.name for each in it.look().stranded] == ["left"]
+
+
+async def test_whoever_does_not_lead_reads_no_pod_and_keeps_no_node():
+    async with remote() as it:
+        it.leads = False
+        it.job()
+        pod = (await it.pods())["train"]
+        it.look(pod)
+        await asyncio.sleep(5)
+        reads = it.reads()
+        it.look(pod)
+        await asyncio.sleep(60)
+        assert reads == []
+        assert it.store.find(NODE_KIND, None, NODE) is None
+        it.leads = True
+        await asyncio.sleep(20)
+        assert len(reads) == 1
+
+
+async def test_the_loop_is_woken_when_a_pod_was_read_and_not_again():
+    async with remote() as it:
+        it.job()
+        pod = (await it.pods())["train"]
+        it.look(pod)
+        await asyncio.sleep(5)
+        it.views.wake.clear()
+        it.look(pod)
+        await asyncio.sleep(1)
+        assert it.views.wake.is_set()
+        it.views.wake.clear()
+        it.look(pod)
+        await asyncio.sleep(9)
+        assert not it.views.wake.is_set()

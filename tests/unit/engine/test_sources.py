@@ -1,14 +1,18 @@
 """Polling of providers: independent of each other, and a failed listing is unknown, never empty."""
 
 import asyncio
+import itertools
 from datetime import timedelta
 
-from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources
+import msgspec
+import pytest
+
+from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources, read_offers
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import Capabilities, Check, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock
-from forebay.providers.base import BadCredentials, Unavailable
+from forebay.providers.base import BadCredentials, Rejected, Unavailable
 from forebay.providers.plugin import ProviderNotServed
 
 BOX = Instance(id="box", phase=InstancePhase.RUNNING)
@@ -380,4 +384,79 @@ async def test_a_problem_of_the_class_ends_and_begins_launches_while_the_source_
     sources.configure([configured(provider)])
     assert (sources.unusable, sources.states()[key].problem) == ({}, None)
     assert sources.provider(key) is provider
+    await sources.close()
+
+
+async def test_a_source_that_is_waited_for_in_every_tick_is_listed_at_the_fast_interval_and_no_faster():
+    provider, key = Scripted(), SourceKey("", "webhook")
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    usual, fast = (getattr(provider.capabilities(), each).total_seconds() for each in ("poll", "fast_poll"))
+
+    async def ticks(keys, seconds):
+        del provider.listed_at[:]
+        for _ in range(int(seconds)):
+            sources.poll_faster(keys)
+            await asyncio.sleep(1)
+        return [later - earlier for earlier, later in itertools.pairwise(provider.listed_at)]
+
+    assert set(await ticks([], 5 * usual)) == {usual}
+    assert set(await ticks([key], 20 * fast)) == {fast}
+    assert set((await ticks([], 5 * usual))[1:]) == {usual}
+    await sources.close()
+
+
+async def test_a_source_that_begins_to_be_waited_for_is_listed_at_once():
+    provider, key = Scripted(), SourceKey("", "webhook")
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(1)
+    sources.poll_faster([key])
+    await asyncio.sleep(0.5)
+    assert provider.listed_at == [0, 1]
+    await sources.close()
+
+
+async def test_after_the_end_nothing_is_asked_any_more_and_every_provider_is_closed():
+    providers = {name: Scripted() for name in ("one", "two")}
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(each, name) for name, each in providers.items()])
+    await asyncio.sleep(1)
+    await sources.close()
+    for each in providers.values():
+        asked = len(each.listed_at)
+        assert each.closed
+        await asyncio.sleep(600)
+        assert len(each.listed_at) == asked
+    assert sources.states() == {}
+
+
+async def test_of_providers_that_do_not_answer_the_first_by_name_is_named_with_why():
+    sources = Sources(Woken(), clock.now)
+    assert sources.unanswered(["beta", "alpha"]) == "alpha does not answer: no answer yet"
+    silent = Scripted(listings=[Unavailable("Outage.")], offers=[Unavailable("Outage.")])
+    sources.configure([configured(Scripted(), "alpha"), configured(silent, "beta"), configured(silent, "gamma")])
+    await asyncio.sleep(1)
+    assert sources.unanswered(["alpha"]) is None
+    assert sources.unanswered(["gamma", "alpha", "beta"]) == "beta does not answer: Outage."
+    await sources.close()
+
+
+async def test_a_provider_with_offers_of_others_is_refused_and_they_are_named():
+    provider = Scripted(
+        offers=[tuple(msgspec.structs.replace(offer(), provider=name) for name in ("webhook", "zeta", "eta", "beta"))]
+    )
+    with pytest.raises(Rejected, match="Provider webhook has offers of beta, eta, zeta, and none of them counts"):
+        await read_offers(provider, "webhook")
+
+
+async def test_what_is_configured_and_what_cannot_be_is_in_the_log(capsys):
+    def broken():
+        raise ProviderNotServed("No such provider.")
+
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(Scripted()), msgspec.structs.replace(configured(None, "odd"), build=broken)])
+    said = capsys.readouterr().out
+    assert "source configured" in said
+    assert "provider not available" in said
     await sources.close()

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode
 from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
@@ -160,3 +161,15 @@ def test_a_refusal_counts_for_five_minutes():
     assert refused.current(NOW + minutes(5) - seconds(1)) == {"a", "b"}
     assert refused.current(NOW + minutes(5)) == {"b"}
     assert refused.current(NOW + minutes(6)) == frozenset()
+
+
+async def test_a_pod_that_got_its_first_tolerations_meanwhile_keeps_them_and_is_tried_again():
+    async with watched_cluster() as watched:
+        it = World(watched)
+        now_ = await it.pod()
+        before = watched.store.find(POD_KIND, "default", "train")["spec"]["tolerations"]
+        await it.tolerate(replace(now_, shape=replace(now_.shape, tolerations=())))
+        assert watched.store.find(POD_KIND, "default", "train")["spec"]["tolerations"] == before
+        await it.tolerate(now_)
+        assert watched.store.find(POD_KIND, "default", "train")["spec"]["tolerations"][:-1] == before
+        assert len(it.tolerations()) == 1

@@ -149,3 +149,42 @@ def test_when_the_selector_of_a_budget_was_changed():
     changed = budget(writer(selector), writer(selector, time=at(9)))
     assert changed.selector_changed == datetime(2026, 3, 2, 12, 9, tzinfo=UTC)
     assert (changed.created.hour, changed.key, changed.resource_version) == (11, ("n", "b"), 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "requests"),
+    [
+        pytest.param({"containers": [asks(), {"name": "helper"}]}, {GPU: 1000}, id="one of two"),
+        pytest.param({"containers": [{"resources": {"limits": {GPU: "2"}}}]}, {GPU: 2000}, id="a limit is a request"),
+        pytest.param(
+            {"containers": [{"resources": {"limits": {GPU: "2"}, "requests": {GPU: 1}}}]}, {GPU: 1000}, id="both"
+        ),
+        pytest.param(
+            {"containers": [asks()], "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]},
+            {GPU: 1000},
+            id="init containers without",
+        ),
+        pytest.param(
+            {"containers": [{"name": "main"}], "initContainers": [asks(2), asks(1, restartPolicy="Always")]},
+            {GPU: 2000},
+            id="of init containers only",
+        ),
+        pytest.param(
+            {"containers": [asks()], "initContainers": [asks(1, restartPolicy="Always"), asks(4)]},
+            {GPU: 5000},
+            id="beside a sidecar",
+        ),
+        pytest.param({"containers": [asks("1m")]}, {GPU: 1}, id="a thousandth"),
+        pytest.param({"containers": [asks("1u")]}, {GPU: 1}, id="less counts as one"),
+        pytest.param({"containers": [{"name": "main"}], "overhead": {GPU: "1"}}, {}, id="overhead of nothing"),
+        pytest.param({"containers": [asks()], "overhead": {GPU: "250m"}}, {GPU: 1250}, id="overhead"),
+        pytest.param({"containers": [asks()], "resources": {"requests": {GPU: "3"}}}, {GPU: 3000}, id="of the pod"),
+    ],
+)
+def test_requests_are_what_the_scheduler_reserves(spec, requests):
+    assert read(spec=spec).requests == requests
+
+
+def test_a_container_that_could_not_be_started_has_no_run():
+    never = {"state": {"terminated": {"reason": "ContainerCannotRun"}}}
+    assert minutes(read(status=status("Running", never, ran(1, 2)))) == [(1, 2)]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from forebay.kube import config
+from forebay.kube.credentials import Credential
 from forebay.kube.errors import ConfigError
 from forebay.kube.exec_plugin import ExecPlugin
 from forebay.kube.kubeconfig import ExecSpec
@@ -158,6 +160,10 @@ FAILURES = {
     "prints nothing": ("", "printed nothing"),
     "prints garbage": ("print('planted-secret, not JSON')", "not an ExecCredential"),
     "prints another kind": ('print(\'{"kind": "Pod"}\')', 'kind "Pod"'),
+    "prints another kind of that version": (
+        """print('{"kind": "Pod", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "t"}}')""",
+        'kind "Pod"',
+    ),
     "prints another version": (
         "info['apiVersion'] = 'client.authentication.k8s.io/v1beta1'; answer(token='planted-secret')",
         "v1beta1",
@@ -205,8 +211,10 @@ async def test_a_command_that_hangs_is_ended_together_with_its_children(tmp_path
     plugin(tmp_path, "import subprocess; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])")
     spec = ExecSpec(api_version=V1, command="./login", interactive_mode="IfAvailable")
     hanging = ExecPlugin(spec, where='user "u"', beside=tmp_path, env=dict(os.environ), timeout=0.3)
+    began = time.monotonic()
     with pytest.raises(ConfigError, match=r"did not finish within 0\.3 s"):
         await hanging.current()
+    assert time.monotonic() - began < 40, "nobody waits for the child"
 
 
 async def test_a_command_that_is_not_installed_gives_the_hint_of_its_vendor(tmp_path):
@@ -241,6 +249,32 @@ def test_an_incomplete_section_is_found_at_load(tmp_path, fields, says):
     with pytest.raises(ConfigError) as caught:
         user_of(tmp_path, **fields)
     assert says in str(caught.value)
+
+
+async def test_what_the_command_is_told_of_the_terminal_and_of_a_cluster_that_is_not_known(tmp_path):
+    seen = tmp_path / "seen"
+    plugin(tmp_path, f"json.dump(info, open({str(seen)!r}, 'w')); answer(token='t')")
+    for mode, interactive in (("Never", False), ("IfAvailable", True)):
+        spec = ExecSpec(api_version=V1, command="./login", interactive_mode=mode, provide_cluster_info=True)
+        told = ExecPlugin(spec, where='user "u"', beside=tmp_path, env=dict(os.environ), interactive=True)
+        await told.current()
+        assert json.loads(seen.read_text())["spec"] == {"interactive": interactive}
+
+
+async def test_a_command_that_asks_the_user_stays_in_the_session_of_the_terminal(tmp_path):
+    plugin(tmp_path, "answer(token=str(os.getsid(0)))")
+    ours = f"Bearer {os.getsid(0)}"
+    assert (await with_terminal(tmp_path, "IfAvailable").current()).authorization == ours
+    assert (await user_of(tmp_path).credentials.current()).authorization != ours
+
+
+async def test_whoever_was_refused_before_the_first_credential_gets_one(tmp_path):
+    plugin(tmp_path, "answer(token='t')")
+    found = user_of(tmp_path).credentials
+    stale = Credential(authorization="Bearer of-an-earlier-process")
+    assert (await found.renewed(stale)).authorization == "Bearer t"
+    assert (await found.renewed(stale)).authorization == "Bearer t"
+    assert runs(tmp_path) == 1
 
 
 async def test_null_fields_of_the_output_count_as_absent(tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
 from forebay.kube.resources import AnyObject, Resource
+from forebay.kube.right_of_way import RightOfWay
 from forebay.kube.types import ObjectReference, reference
 from forebay.net.in_process import InProcess
 from forebay.net.transport import AnswerLost, Request, Response
@@ -181,6 +183,14 @@ async def test_a_long_note_is_cut_to_what_the_server_takes_and_stays_text(text):
     assert text.startswith(note.removesuffix("..."))
 
 
+@pytest.mark.parametrize(("length", "cut"), [(1024, False), (1025, True)])
+async def test_a_note_that_the_server_takes_is_not_cut(length, cut):
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="Long", note="x" * length)
+    assert server.only["note"].endswith("...") is cut
+
+
 async def test_the_caller_never_waits_and_events_beyond_the_queue_are_counted():
     server = EventServer()
     answered = asyncio.Event()
@@ -201,6 +211,119 @@ async def test_the_caller_never_waits_and_events_beyond_the_queue_are_counted():
     assert len(server.events) == 5
 
 
+async def test_what_is_repeated_limited_or_comes_after_the_end_need_not_be_tried_again():
+    server = EventServer()
+    recorder = server.recorder()
+    assert [recorder.event(POD, reason="R", note="same") for _ in range(2)] == [True, True]
+    assert all(recorder.event(POD, reason="R", note=str(number)) for number in range(40))
+    assert recorder.counts.limited == 16
+    await recorder.close()
+    assert recorder.event(NODE, reason="R", note="late")
+    assert recorder.counts.dropped == 1
+
+
+async def test_events_give_way_to_what_is_more_urgent():
+    server, way = EventServer(), RightOfWay()
+    async with server.recorder(way=way) as recorder:
+        with way.claimed():
+            recorder.event(POD, reason="R", note="n")
+            await asyncio.sleep(0.5)
+            assert server.requests == []
+        await asyncio.sleep(0.1)
+        assert server.requests == ["POST"]
+
+
+async def test_events_of_the_next_process_have_other_names():
+    server = EventServer()
+    for note in ("before", "after"):
+        async with server.recorder() as recorder:
+            for number in range(3):
+                recorder.event(POD, reason="R", note=f"{note} {number}")
+        await asyncio.sleep(1)
+    assert len(server.events) == 6
+    stamps = [int(each.rpartition(".")[2], 16) for each in server.events]
+    assert stamps == sorted(stamps)
+    assert stamps[0] == int(datetime(2030, 1, 1, tzinfo=UTC).timestamp()) * 10**9
+
+
+def others(count):
+    return [ObjectReference(kind="Node", name=f"n-{number}", uid=f"n-{number}") for number in range(count)]
+
+
+@pytest.mark.parametrize(("between", "events"), [(4095, 1), (4096, 2)])
+async def test_of_thousands_of_events_the_oldest_are_forgotten(between, events):
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="R", note="n")
+        for about in others(between):
+            recorder.event(about, reason="R", note="n")
+        recorder.event(POD, reason="R", note="n")
+    assert len([each for each in server.events if "trainer-0" in each]) == events
+
+
+@pytest.mark.parametrize(("between", "allowed"), [(4095, False), (4096, True)])
+async def test_of_thousands_of_objects_the_one_that_was_quiet_for_longest_is_not_limited_any_more(between, allowed):
+    server = EventServer()
+    async with server.recorder(queue=10_000) as recorder:
+        recorder.event(NODE, reason="R", note="first")
+        for number in range(26):
+            recorder.event(POD, reason="R", note=f"{number}")
+        assert recorder.counts.limited == 1
+        for about in others(between):
+            recorder.event(about, reason="R", note="n")
+        recorder.event(POD, reason="R", note="once more")
+        assert (recorder.counts.limited == 1) is allowed
+
+
+async def test_an_event_that_found_the_queue_full_is_written_when_it_comes_again():
+    server = EventServer()
+    answered = asyncio.Event()
+
+    async def hang(_request):
+        await answered.wait()
+
+    server.trouble = hang
+    async with server.recorder(queue=1) as recorder:
+        assert recorder.event(POD, reason="R", note="n")
+        assert not recorder.event(NODE, reason="R", note="n")
+        answered.set()
+        await asyncio.sleep(1)
+        assert recorder.event(NODE, reason="R", note="n")
+        await asyncio.sleep(1)
+        assert len(server.events) == 2
+
+
+async def test_an_event_that_is_repeated_is_not_the_oldest():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="R", note="n")
+        for about in others(4095):
+            recorder.event(about, reason="R", note="n")
+        recorder.event(POD, reason="R", note="n")
+        recorder.event(NODE, reason="R", note="n")
+        recorder.event(POD, reason="R", note="n")
+    assert len([each for each in server.events if "trainer-0" in each]) == 1
+
+
+async def test_after_the_end_nothing_is_queued_any_more():
+    server = EventServer()
+    recorder = server.recorder()
+    for _ in range(2):
+        recorder.event(POD, reason="R", note="n")
+        await asyncio.sleep(1)
+    await recorder.close()
+    assert server.only["series"]["count"] == 2
+    await asyncio.sleep(60)
+    assert recorder.queued == 0
+
+
+async def test_a_reason_without_letters_is_unknown():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="!", note="n")
+    assert server.only["reason"] == "Unknown"
+
+
 async def test_a_lost_response_does_not_make_two_events():
     server = EventServer()
 
@@ -219,7 +342,7 @@ async def test_a_lost_response_does_not_make_two_events():
     assert recorder.counts.written == 1
 
 
-async def test_a_rejected_event_is_counted_and_the_next_event_is_written():
+async def test_a_rejected_event_is_counted_and_the_next_event_is_written(capsys):
     server = EventServer()
 
     async def refuse(request):
@@ -231,10 +354,11 @@ async def test_a_rejected_event_is_counted_and_the_next_event_is_written():
     await asyncio.sleep(1)
     assert recorder.counts.failed == 1
     assert "403 Forbidden" in recorder.last_error
+    assert "event not written" in capsys.readouterr().out
     server.trouble = None
     recorder.event(POD, reason="Joined", note="ready")
     await recorder.close()
-    assert len(server.events) == 1
+    assert "series" not in server.only, "the first one that was written"
 
 
 async def test_writing_an_event_is_retried_for_a_while():

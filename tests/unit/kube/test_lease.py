@@ -1,6 +1,7 @@
 """Leader election in virtual time, against a minimal API server with one lease."""
 
 import asyncio
+import itertools
 import json
 import random
 from contextlib import suppress
@@ -519,3 +520,48 @@ def test_terms_that_could_make_two_leaders_are_invalid():
 
 def test_identities_are_unique_to_a_process():
     assert unique_identity() != unique_identity()
+
+
+async def test_a_candidate_that_cannot_reach_the_server_asks_again_every_few_seconds_and_says_each_error_once(capsys):
+    server, at, code = LeaseServer(), [], 503
+
+    async def trouble(_request, _apply):
+        at.append(now())
+        return _failure(code, "ServiceUnavailable" if code == 503 else "Forbidden")
+
+    running = asyncio.create_task(server.elector("a", trouble).run(Work()))
+    await asyncio.sleep(300)
+    waits = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert all(2 <= wait <= 2 * 2.2 + 0.001 for wait in waits), waits
+    assert max(waits) - min(waits) > 1, "candidates must not all ask at the same moment"
+    assert capsys.readouterr().out.count("lease attempt failed") == 1
+    code = 403
+    await asyncio.sleep(60)
+    assert capsys.readouterr().out.count("lease attempt failed") == 1
+    await stop(running)
+
+
+async def test_a_new_leader_is_reported_once_however_often_it_renews(capsys):
+    server, leaders = LeaseServer(), []
+    running = asyncio.create_task(server.elector("a", on_new_leader=leaders.append).run(Work()))
+    await asyncio.sleep(60)
+    await stop(running)
+    assert leaders == ["a"]
+    assert capsys.readouterr().out.count("became leader") == 1
+
+
+async def test_two_electors_without_a_source_of_chance_wait_differently():
+    waits = []
+    for _ in range(2):
+        at = []
+
+        async def handle(_request, at=at):
+            at.append(now())
+            return _failure(503, "ServiceUnavailable")
+
+        client = Client(InProcess(handle), "http://server", max_throttle_wait=1)
+        running = asyncio.create_task(Elector(client, "forebay-system", "forebay", "a").run(Work()))
+        await asyncio.sleep(60)
+        await stop(running)
+        waits.append([round(later - earlier, 6) for earlier, later in itertools.pairwise(at)])
+    assert waits[0] != waits[1]

@@ -98,10 +98,12 @@ async def test_retry_after_pauses_all_requests(status):
     assert sent.at == [0, 9, 9, 9]
 
 
-async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it():
-    budget = RateBudget(Sent((429, {"Retry-After": "200"})), qps=10, burst=10)
+@pytest.mark.parametrize(("qps", "seconds"), [(10, 200), (100, 45), (0.1, 60)])
+async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it(qps, seconds):
+    budget = RateBudget(Sent((429, {"Retry-After": str(seconds)})), qps=qps, burst=10)
     await budget.request(GET)
-    with pytest.raises(NeverSent, match=r"delay the request by 200 s, more than 30 s \(the server asked for a pause\)"):
+    why = rf"delay the request by {seconds} s, more than 30 s \(the server asked for a pause\)"
+    with pytest.raises(NeverSent, match=why):
         await budget.request(GET)
 
 
@@ -124,6 +126,14 @@ async def test_a_pause_also_applies_to_requests_that_already_wait():
     budget = RateBudget(sent, qps=1, burst=1)
     await asyncio.gather(*(budget.request(GET) for _ in range(4)))
     assert sent.at == [0, 1, 11, 12]
+
+
+async def test_the_longest_of_several_pauses_counts():
+    sent = Sent((429, {"Retry-After": "20"}), (429, {"Retry-After": "5"}), takes=1)
+    budget = RateBudget(sent, qps=100, burst=100)
+    await asyncio.gather(budget.request(GET), budget.request(GET))
+    await budget.request(GET)
+    assert sent.at == [0, 0, 21]
 
 
 async def test_who_waits_is_refused_when_a_pause_comes_that_is_too_long():
@@ -354,3 +364,14 @@ async def test_whoever_gives_up_in_a_lane_leaves_the_turn_to_the_next():
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [name[-2:] for name in sent.names] == ["a0", "a1", "b1"]
     assert sent.at == [0, 1, 2]
+
+
+async def test_whoever_gave_up_costs_its_lane_no_later_turn():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, lane_of=by_first_letter)
+    crowd = asyncio.create_task(queued(budget, *(f"a{number}" for number in range(9))))
+    await asyncio.sleep(0.5)
+    crowd.cancel()
+    await asyncio.gather(crowd, return_exceptions=True)
+    await queued(budget, "b1", "a9", "b2")
+    assert [name[-2:] for name in sent.names] == ["a0", "b1", "a9", "b2"]

@@ -387,3 +387,24 @@ def test_a_secret_registered_after_the_first_redaction_is_redacted_as_well():
     assert redactor.text("the-first-secret and the-later-secret") == f"{HIDDEN} and the-later-secret"
     redactor.register("the-later-secret")
     assert redactor.text("the-first-secret and the-later-secret") == f"{HIDDEN} and {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "secret", ["\u00e9clair-of-9", 'quo"ted\\key', "tab\tin-it-1", "plain-secret", "ends-in-\u00e9"]
+)
+def test_every_form_of_a_secret_is_removed_whole(secret):
+    raw = secret.encode()
+    forms = [
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+        repr(raw)[2:-1],
+        quote(raw, safe=""),
+        quote_plus(raw),
+        raw.hex(),
+        raw.hex().upper(),
+    ]
+    redactor = Redactor([secret])
+    for form in forms:
+        assert redactor.text(f"<{form}>") == f"<{HIDDEN}>", form

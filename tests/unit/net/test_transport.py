@@ -1,5 +1,6 @@
 """Headers, Request and Response."""
 
+import pytest
 import rich.pretty
 
 from forebay.net.transport import Headers, NeverSent, Request, Response
@@ -8,6 +9,8 @@ from forebay.net.transport import Headers, NeverSent, Request, Response
 def test_headers_are_found_in_any_case_and_show_no_value():
     headers = Headers([("X-A", "1"), ("x-a", "2"), ("Authorization", "Bearer s3cret")])
     assert (headers["x-A"], "AUTHORIZATION" in headers, len(headers)) == ("1, 2", True, 2)
+    assert "X-B" not in headers
+    assert 5 not in headers
     assert headers.with_({"authorization": "other"})["Authorization"] == "other"
     assert "s3cret" not in repr(headers)
 
@@ -51,3 +54,28 @@ async def test_a_buffered_body_is_read_once():
     assert (response.buffered, response.ok) == (b"all of it", True)
     assert await response.read() == b"all of it"
     assert await response.read() == b""
+
+
+@pytest.mark.parametrize(("status", "ok"), [(199, False), (200, True), (299, True), (300, False)])
+def test_a_response_is_ok_between_two_hundred_and_three_hundred(status, ok):
+    assert Response(status).ok is ok
+
+
+async def test_a_body_that_is_no_generator_is_closed_where_it_can_be():
+    class Body:
+        def __init__(self):
+            self.closed = 0
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            return b"x"
+
+        async def aclose(self):
+            self.closed += 1
+
+    body = Body()
+    async with Response(200, {}, body):
+        pass
+    assert body.closed == 1

@@ -23,7 +23,7 @@ def machines_off(
     """
     found = {}
     for node in among(nodes, out_of_service_taint):
-        if not node.ready and node.unready_since is not None:
+        if node.unready_since is not None:
             found[node.name] = node.unready_since
     for record in among(records, is_gone):
         name, status = record.node_name, record.status

@@ -266,7 +266,7 @@ class LedgerSync:
             await self._store.write(due.key, write, due.subject, due.resource)
             chunk_log.wrote(write)
         obsolete = chunk_log.obsolete()
-        if obsolete and self._still_leader():
+        if self._still_leader():
             await self._store.delete(due.key, obsolete)
             for serial in obsolete:
                 chunk_log.deleted(serial)

@@ -7,12 +7,12 @@ nothing for them.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple, NoReturn, cast
 
 import structlog
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.names import MANAGED_MARK, VIRTUAL_NODE
 from forebay.demand.planned_pods import live_containers, runs_remotely
 from forebay.engine.boundary import LoggedBugs
@@ -29,6 +29,7 @@ from forebay.engine.virtual_node.node_keeper import VirtualNodeKeeper
 from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, manifest_of
 from forebay.engine.virtual_node.pod_statuses import RemotePods
 from forebay.engine.virtual_node.remote_logs import RemoteLogs
+from forebay.engine.virtual_node.unreadable_logs import unreadable_logs
 from forebay.kube.client import Client
 from forebay.kube.errors import Forbidden, KubeError, NotFound
 from forebay.kube.informer import Informer
@@ -36,7 +37,6 @@ from forebay.kube.jobs import JOBS, Job
 from forebay.kube.pod_indexes import BY_NODE
 from forebay.lifecycle.facts import source_of
 from forebay.model.kept import among
-from forebay.model.reasons import Reason
 from forebay.model.sources import Source
 from forebay.model.workloads import Pod
 from forebay.net.transport import TransportError
@@ -54,8 +54,6 @@ _ROUND: Final = 10.0
 #: Pods that are read in one round: the statuses of running ones must not wait for a crowd of new ones.
 _MOST_READS: Final = 50
 _MOST_AT_ONCE: Final = 8
-#: For so long a log may be unreadable before its pod is told: providers fail now and then.
-_TELL_AFTER: Final = timedelta(minutes=3)
 
 _GRANT: Final = "Grant what remote Jobs need: offload.enabled of the chart, or forebay manifests install --offload on."
 
@@ -189,26 +187,15 @@ class RemoteWork:
             together.create_task(self._job_marks.sync(records))
 
     def _tell_unreadable_logs(self, records: Iterable[GPUInstance]) -> None:
-        """An event for each pod whose command may have ended without anybody being able to tell."""
-        late, unreadable = self._clock() - _TELL_AFTER, self._reports.unreadable
-        for record in records if unreadable else ():
-            found = unreadable.get(record.uid)
-            ref = next(iter(record.spec.pods), None)
-            if found is None or ref is None or record.state is not InstanceState.RUNNING:
-                continue
-            # Before it runs, a provider may have no log of it.
-            runs_since = record.status.since if record.status is not None else None
-            if max(found.since, runs_since or found.since) > late:
-                continue
-            pod = self._views.pods.get((ref.namespace, ref.name))
-            if pod is None or pod.uid != ref.uid or not self._statuses.reports_exit_code(pod.uid):
-                continue
-            sentence = (
-                f"The log of the container at {record.spec.provider} cannot be read since {found.since:%H:%M:%S} UTC: "
-                f"{found.error.rstrip('.')}. The exit code of the command comes by the log: until it can be read, the "
-                "pod counts as running and its container is billed. Mend what the provider says, or delete the pod."
-            )
-            self._tell(PodEvent(pod=pod, reason=Reason.LOG_UNREADABLE, sentence=sentence, warning=True))
+        events = unreadable_logs(
+            records,
+            self._reports.unreadable,
+            lambda namespace, name: self._views.pods.get((namespace, name)),
+            self._statuses.reports_exit_code,
+            self._clock(),
+        )
+        for event in events:
+            self._tell(event)
 
     async def _read_pods(self) -> None:
         """Reads whole pods that may leave: informers keep only what planning needs of a pod."""
