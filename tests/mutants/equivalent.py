@@ -233,4 +233,17 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "forebay/budgets/ledger/profile.py",
         "without `held + rate * window < amount`",
     ): "saves work: what a whole window cannot reach is not reached at any change within it",
+    (
+        "forebay/reconcile/what_runs.py",
+        "(key := gang_key(pod)) is not None and key in asked -> (key := gang_key(pod)) is not None or key in asked",
+    ): "saves work: other gangs are counted and not returned",
+    (
+        "forebay/reconcile/provider_accounts.py",
+        "without `own is not None`",
+        "if own is not None and source_of(each) == served_by:",
+    ): "for the type checker: nobody asks for the account None",
+    (
+        "forebay/reconcile/provider_accounts.py",
+        "without `record.status is None`",
+    ): "for the type checker: a record without a status is Requested",
 }

@@ -78,6 +78,18 @@ def test_a_bad_first_solution_is_replaced():
     assert problem.nodes(found) == 126
 
 
+def test_pods_that_the_first_solution_leaves_out_stay_out_of_a_better_one():
+    problem = Problem(PAIRS, [candidate(8, "2.5")])
+    alone = [
+        each._replace(pattern=((group, 1),), times=100) for each in problem.first.purchases[:1] for group in (0, 1)
+    ]
+
+    found, _, _ = problem.refine(first=Solution(tuple(alone), (25, 26)))
+
+    assert problem.nodes(found) == 100
+    assert found.left == (25, 26)
+
+
 def test_without_any_work_left_the_first_solution_stays():
     problem = Problem(PAIRS, [candidate(8, "2.5")])
 

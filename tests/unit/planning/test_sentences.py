@@ -7,6 +7,7 @@ import pytest
 
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement
 from forebay.planning.plan import Cap, Excluded
 from forebay.planning.planner import plan
 from forebay.planning.sentences import described, shown_amount
@@ -143,6 +144,10 @@ def test_without_any_offer_that_fits_providers_that_have_not_answered_come_first
     assert why_left(pods(1), [])[0] is Reason.NO_CAPACITY_CONFIGURED
 
 
+def of_type(operator, name):
+    return (NodeSelectorTerm((Requirement("forebay.dev/gpu-type", LabelOperator(operator), (name,)),)),)
+
+
 @pytest.mark.parametrize(
     ("of", "hint"),
     [
@@ -158,8 +163,10 @@ def test_without_any_offer_that_fits_providers_that_have_not_answered_come_first
             shape(1, node_selector={"forebay.dev/gpu-type": "nvidia-a100-80gb"}),
             'The pod selects "nvidia-a100-80gb"; nodes with that GPU are labelled A100-80GB: select that.',
         ),
+        (shape(1, node_affinity=of_type("In", "H1000")), 'selects "H1000", which is not a known GPU model'),
+        (shape(16, node_affinity=of_type("NotIn", "H1000")), "The pod requests 16 nvidia.com/gpu (largest offer: 8)"),
     ],
-    ids=["too many", "another resource", "not together", "selector", "misspelt", "another name"],
+    ids=["too many", "another resource", "not together", "selector", "misspelt", "another name", "affinity", "not that"],
 )
 def test_a_pod_that_nothing_fits_is_told_what_to_change(of, hint):
     labels = {"forebay.dev/gpu-type": "A100-80GB"}

@@ -25,9 +25,9 @@ def listing(*names, account="new"):
 NOTHING_SAID, ELSEWHERE = (False, None), (True, None)
 
 
-def told(mine, found, *others, served_by=KEY):
+def told(mine, found, *others, served_by=KEY, at=KEY):
     """(It is in another account than the one that is listed, the account to note)."""
-    sources = {KEY: Source(key=KEY, capabilities=RENTED, listing=found)}
+    sources = {at: Source(key=at, capabilities=RENTED, listing=found)}
     accounts = ProviderAccounts(Snapshot(now=NOW, records=(mine, *others), sources=sources))
     said = accounts.told(facts(mine), served_by)
     assert (said.capabilities is None) is said.other_account, "without its provider nothing is asked of it"
@@ -71,6 +71,12 @@ def test_a_listing_says_nothing_about_machines_of_another_account(mine, found, e
 
 def test_a_source_that_is_not_there_any_more_says_nothing():
     assert told(machine(account="old"), listing(), served_by=SourceKey("other", "simulated")) == NOTHING_SAID
+
+
+def test_a_machine_that_another_class_lists_now_is_in_the_account_of_that():
+    moved = SourceKey("after", "simulated")
+    assert told(machine(account="old"), listing("m1"), served_by=moved, at=moved) == (False, "new")
+    assert told(machine(account="old"), listing(), served_by=moved, at=moved) == ELSEWHERE
 
 
 def test_one_machine_that_is_listed_shows_that_the_account_of_the_others_is_the_same():

@@ -97,6 +97,8 @@ def test_only_gangs_that_are_planned_for_are_told_of():
     assert counts(known(of_gang(), waiting=waiting, by_node=by_node)) == {"train": (0, 1)}
     assert counts(known(of_gang(), of_gang("b", "another"), by_node=by_node)) == {"another": (1, 0), "train": (0, 0)}
     assert known(pod("plain"), waiting=waiting, by_node=by_node) == {}
+    many = known(*(of_gang(name, name) for name in "hgfedcba"))
+    assert [key.name for key in many] == [*"abcdefgh"], "in an order that a restart does not change"
 
 
 @pytest.mark.parametrize("state", [S.DRAINING, S.TERMINATING, S.GONE])
