@@ -238,6 +238,14 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "(key := gang_key(pod)) is not None and key in asked -> (key := gang_key(pod)) is not None or key in asked",
     ): "saves work: other gangs are counted and not returned",
     (
+        "forebay/planning/pricing.py",
+        "len(candidate_groups) < _WORTH_A_TABLE -> len(candidate_groups) <= _WORTH_A_TABLE",
+    ): "saves work: from about so many on, a table that they share is quicker",
+    (
+        "forebay/reconcile/budgeting.py",
+        "without `budget is None`",
+    ): "for the type checker: a budget that is not there has no standing",
+    (
         "forebay/reconcile/provider_accounts.py",
         "without `own is not None`",
         "if own is not None and source_of(each) == served_by:",

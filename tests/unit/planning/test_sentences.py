@@ -118,6 +118,12 @@ def test_a_limit_says_how_far_it_has_to_be_raised_and_for_how_many_pods(caps, wo
     assert f"4 x a at $1.00/h (simulated) would fit, but {words} serves 2 of these pods), or wait" in told
 
 
+def test_a_limit_that_a_single_gpu_would_exceed_has_to_be_raised_by_that():
+    limit = Cap(name="limits", pools=POOLS, resources=Resources({GPU: -1}))
+    told = why_left(pods(1), [candidate(1, "1", name="a")], caps=[limit])[1]
+    assert "raise the limit (1 nvidia.com/gpu more serves 1 of these pods)" in told
+
+
 def test_of_what_is_not_available_the_cheapest_is_told_and_how_many_others_there_are():
     def excluded(name, price):
         offer = candidate(1, price, name=name)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.facts import source_of
 from forebay.lifecycle.record_fields import INITIAL_STATUS_ANNOTATION
-from forebay.lifecycle.steps import WriteStatus
+from forebay.lifecycle.steps import DeleteRecord, WriteStatus
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
@@ -27,8 +27,12 @@ class Box:
     made: GPUInstance
     ready: bool = True
     taints: tuple[Taint, ...] = ()
+    unrecorded_cost: frozenset[str] = frozenset()
 
     def steps(self, *pending):
+        return [each for each in self.found(*pending).steps if isinstance(each, WriteStatus)]
+
+    def found(self, *pending):
         offer = Offer(
             provider="webhook",
             instance_type="gpu-1",
@@ -46,8 +50,9 @@ class Box:
             sources={source.key: source},
             nodes={"gpu-1": node("gpu-1", ready=self.ready, unschedulable=True, taints=self.taints)},
             pending=pending,
+            unrecorded_cost=self.unrecorded_cost,
         )
-        return [each for each in due_steps(snapshot, {}).steps if isinstance(each, WriteStatus)]
+        return due_steps(snapshot, {})
 
     def is_back(self, *pending):
         return any(each.status.state is InstanceState.READY for each in self.steps(*pending))
@@ -81,3 +86,16 @@ def test_a_machine_that_no_end_was_accepted_for_is_taken_back_only_for_a_pod_tha
     assert not Box(ending.made, taints=(cordon, Taint("team", "b", "NoSchedule"))).is_back(pod("waits"))
     accepted = record(S.TERMINATING, owned=True, since=asked, termination_attempts=1, termination_accepted_at=asked)
     assert not Box(accepted).is_back(pod("waits")), "its power is going off"
+
+
+def test_a_record_stays_until_its_cost_is_stored_and_its_other_steps_do_not_wait_for_that():
+    old = NOW - minutes(120)
+    gone = Box(record(S.GONE, owned=True, since=old, billed_from=old, billed_until=old))
+    (delete,) = gone.found().allowed
+    assert isinstance(delete, DeleteRecord)
+    gone.unrecorded_cost = frozenset({gone.made.uid})
+    assert (gone.found().steps, gone.found().allowed) == ((delete,), ())
+
+    ending = Box(record(S.TERMINATING, owned=True, since=NOW - minutes(30), termination_attempts=1))
+    ending.unrecorded_cost = frozenset({ending.made.uid})
+    assert ending.found().steps == ending.found().allowed != ()
