@@ -238,6 +238,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "(key := gang_key(pod)) is not None and key in asked -> (key := gang_key(pod)) is not None or key in asked",
     ): "saves work: other gangs are counted and not returned",
     (
+        "forebay/reconcile/due_steps.py",
+        "record.status is not None -> record.status is None",
+        "accepted = record.status is not None and record.status.termination_accepted_at is not None",
+    ): "saves work: no rule takes back a machine whose end was accepted",
+    (
         "forebay/planning/pricing.py",
         "len(candidate_groups) < _WORTH_A_TABLE -> len(candidate_groups) <= _WORTH_A_TABLE",
     ): "saves work: from about so many on, a table that they share is quicker",
