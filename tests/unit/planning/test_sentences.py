@@ -170,7 +170,10 @@ def of_type(operator, name):
             'The pod selects "nvidia-a100-80gb"; nodes with that GPU are labelled A100-80GB: select that.',
         ),
         (shape(1, node_affinity=of_type("In", "H1000")), 'selects "H1000", which is not a known GPU model'),
-        (shape(16, node_affinity=of_type("NotIn", "H1000")), "The pod requests 16 nvidia.com/gpu (largest offer: 8)"),
+        (
+            shape(1, node_selector={"team": "x"}, node_affinity=of_type("NotIn", "H1000")),
+            "Change the pod's node selector, affinity or tolerations",
+        ),
     ],
     ids=["too many", "another resource", "not together", "selector", "misspelt", "another name", "affinity", "not that"],
 )
