@@ -243,6 +243,11 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "accepted = record.status is not None and record.status.termination_accepted_at is not None",
     ): "saves work: no rule takes back a machine whose end was accepted",
     (
+        "forebay/demand/best_fit.py",
+        "free > 0 -> free >= 0",
+        "if free > 0:",
+    ): "saves work: a node without any room is found to be too small",
+    (
         "forebay/planning/pricing.py",
         "len(candidate_groups) < _WORTH_A_TABLE -> len(candidate_groups) <= _WORTH_A_TABLE",
     ): "saves work: from about so many on, a table that they share is quicker",

@@ -95,6 +95,10 @@ def test_a_pod_whose_node_is_launching_with_too_little_room_waits_until_that_is_
     assert "seems to have too little room" in placed.sentence
     assert places(reserve([large], [soon, free_node("n2", 8)], NOW, await_planned=True)) == {"large": "n2"}
     assert names(reserve([large], [soon], NOW).left) == ["large"]
+    full = free_node("full", 4, planned_for=[large])
+    both = reserve([large], [full, soon], NOW, await_planned=True)
+    assert places(both) == {"large": "soon"}, "another one that is ready and too small changes nothing"
+    assert names(reserve([large], [full], NOW, await_planned=True).left) == ["large"]
 
 
 def test_room_that_planned_pods_do_not_need_is_free_for_others():
