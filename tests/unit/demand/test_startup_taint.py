@@ -45,6 +45,21 @@ def toleration(name="n1"):
     return (Toleration(STARTUP_TAINT, "Equal", record(name).uid),)
 
 
+def test_records_that_need_nothing_hide_none_that_do():
+    first, second = pod("first"), pod("second")
+    machines = [
+        record("gone", State.GONE),
+        record("old"),
+        record("off", State.REQUESTED),
+        record("leaves", State.LAUNCHED, deleted=NOW),
+        record("n1", State.LAUNCHED, pods=[first]),
+        record("n2", State.LAUNCHED, pods=[second]),
+    ]
+    nodes = [node("old"), node("other", taints=(Taint(STARTUP_TAINT, "uid-of-n1"),))]
+    found = decide(machines, nodes, [first, second])
+    assert [each.pod.name for each in found if isinstance(each, AddToleration)] == ["first", "second"]
+
+
 # Before the node can take pods.
 
 
