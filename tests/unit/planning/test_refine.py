@@ -7,9 +7,9 @@ import pytest
 
 from forebay.model.quantities import UsdPerHour
 from forebay.model.requirements import Effect, Taint
+from forebay.planning.arrays import ProblemArrays
 from forebay.planning.candidate_groups import Inventory, packing_problem, price_candidates
 from forebay.planning.greedy import Packer, PatternPurchase, Solution, fill_up, greedy, move_to_cheaper
-from forebay.planning.arrays import ProblemArrays
 from forebay.planning.linear import Column, Master
 from forebay.planning.plan import Cap, Preferences
 from forebay.planning.pod_groups import pod_groups

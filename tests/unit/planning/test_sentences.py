@@ -175,7 +175,16 @@ def of_type(operator, name):
             "Change the pod's node selector, affinity or tolerations",
         ),
     ],
-    ids=["too many", "another resource", "not together", "selector", "misspelt", "another name", "affinity", "not that"],
+    ids=[
+        "too many",
+        "another resource",
+        "not together",
+        "selector",
+        "misspelt",
+        "another name",
+        "affinity",
+        "not that",
+    ],
 )
 def test_a_pod_that_nothing_fits_is_told_what_to_change(of, hint):
     labels = {"forebay.dev/gpu-type": "A100-80GB"}

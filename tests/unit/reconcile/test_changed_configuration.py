@@ -14,8 +14,8 @@ from forebay.api.names import MAINTENANCE_ANNOTATION
 from forebay.api.parts import Condition, NodeClassRef, TaintEffect, TaintEntry, Truth
 from forebay.demand.assessment import NotDemand
 from forebay.demand.reservation import Reservations
-from forebay.model.kept import KeptTuple
 from forebay.lifecycle.revocation import POOL_GONE_AFTER
+from forebay.model.kept import KeptTuple
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
