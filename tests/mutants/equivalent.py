@@ -300,4 +300,35 @@ EQUIVALENT: Final[dict[tuple[str, ...], str]] = {
         "forebay/budgets/ledger/profile.py",
         "without `held + rate * window < amount`",
     ): "saves work: what a whole window cannot reach is not reached at any change within it",
+    (
+        "forebay/reconcile/what_runs.py",
+        "(key := gang_key(pod)) is not None and key in asked -> (key := gang_key(pod)) is not None or key in asked",
+    ): "saves work: other gangs are counted and not returned",
+    (
+        "forebay/reconcile/due_steps.py",
+        "record.status is not None -> record.status is None",
+        "accepted = record.status is not None and record.status.termination_accepted_at is not None",
+    ): "saves work: no rule takes back a machine whose end was accepted",
+    (
+        "forebay/demand/best_fit.py",
+        "free > 0 -> free >= 0",
+        "if free > 0:",
+    ): "saves work: a node without any room is found to be too small",
+    (
+        "forebay/planning/pricing.py",
+        "len(candidate_groups) < _WORTH_A_TABLE -> len(candidate_groups) <= _WORTH_A_TABLE",
+    ): "saves work: from about so many on, a table that they share is quicker",
+    (
+        "forebay/reconcile/budgeting.py",
+        "without `budget is None`",
+    ): "for the type checker: a budget that is not there has no standing",
+    (
+        "forebay/reconcile/provider_accounts.py",
+        "without `own is not None`",
+        "if own is not None and source_of(each) == served_by:",
+    ): "for the type checker: nobody asks for the account None",
+    (
+        "forebay/reconcile/provider_accounts.py",
+        "without `record.status is None`",
+    ): "for the type checker: a record without a status is Requested",
 }

@@ -270,13 +270,13 @@ def resource_bound(packer: Packer, counts: Mapping[int, int]) -> int:
     best = 0
     for d in range(len(packer.problem.resources)):
         total = sum(packer.problem.needs[group][d] * count for group, count in counts.items())
-        prices = [
-            (candidate_group.members[0].score, candidate_group.capacity[d])
-            for candidate_group in candidate_groups
-            if candidate_group.capacity[d] > 0
-        ]
-        if total and prices:
-            best = max(best, min(-(-total * score // amount) for score, amount in prices))
+        if total:
+            least = min(
+                -(-total * candidate_group.members[0].score // candidate_group.capacity[d])
+                for candidate_group in candidate_groups
+                if candidate_group.capacity[d] > 0
+            )
+            best = max(best, least)
     for group in counts:
         best = max(
             best,

@@ -20,7 +20,7 @@ _NOTHING_STARTED: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE
 
 
 class _Earlier(NamedTuple):
-    """What records say of their account that is not the one which the listing of their source names."""
+    """What records say of their account."""
 
     #: Accounts with an instance that is listed all the same: they are the one that is listed.
     shown: frozenset[str]
@@ -77,7 +77,7 @@ class ProviderAccounts:
             accounts: defaultdict[bool, set[str]] = defaultdict(set)
             for each in self._snapshot.records:
                 own = _account(each)
-                if own is not None and own != found.account and source_of(each) == served_by:
+                if own is not None and source_of(each) == served_by:
                     accounts[shows(found, each)].add(own)
             self._earlier[served_by] = _Earlier(frozenset(accounts[True]), frozenset(accounts[False]))
         return self._earlier[served_by]

@@ -62,7 +62,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
         return self.records if self.at is not None and self.at <= now and self.context == context else {}
 
     def without(self, names: Collection[str]) -> "Settled":
-        if not names or self.records.keys().isdisjoint(names):
+        if self.records.keys().isdisjoint(names):
             return self
         kept = {name: each for name, each in self.records.items() if name not in names}
         # What was left out must be looked at again, so this was not seen by anybody.

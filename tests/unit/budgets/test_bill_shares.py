@@ -66,6 +66,8 @@ def test_where_some_costs_are_recorded_only_the_rest_is_shared_by_the_others():
         Share(ANN, Interval(200, 300, 4)),
         Share(BOB, Interval(200, 300, 4)),
     ]
+    nearly_all = [RecordedCost("ann", Interval(0, 100, 7))]
+    assert list(shares(Interval(0, 100, 8), held, [], nearly_all)) == [Share(BOB, Interval(0, 100, 1))]
     assert list(shares(Interval(0, 100, 8), held[:1], [ANN], recorded)) == [Share(UNALLOCATED, Interval(0, 100, 3))]
 
 

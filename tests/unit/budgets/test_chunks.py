@@ -6,7 +6,16 @@ import uuid
 
 import pytest
 
-from forebay.budgets.ledger.chunks import CHUNK_VERSION, Chunk, UnreadableChunk, decode_chunk, encode_chunk
+from forebay.budgets.ledger.chunk_log import ChunkLog
+from forebay.budgets.ledger.chunks import (
+    CHUNK_VERSION,
+    ENTRY_BYTES,
+    FULL_BYTES,
+    Chunk,
+    UnreadableChunk,
+    decode_chunk,
+    encode_chunk,
+)
 from forebay.budgets.ledger.ledger import EXACT_PERIOD, Ledger
 from forebay.budgets.usage import Interval
 from tests.unit.budgets.factories import DAY, MICRO, Store
@@ -67,6 +76,25 @@ def test_a_rate_that_changed_while_a_pod_ran_is_stored_with_the_time_of_the_chan
 
     # After a restart the pod's status would show its start, and not when its rate changed.
     assert store.load().intervals(uid(1))[-1] == Interval(changed, None, 2000)
+
+
+def test_a_chunk_that_is_full_is_followed_by_another_one_and_that_goes_on_after_a_restart():
+    log = ChunkLog(OWNER)
+    for number in range(FULL_BYTES // ENTRY_BYTES + 1):
+        log.put(uid(number), [Interval(0, 1, 1)])
+    assert [len(each.entries) for each in log.chunks.values()] == [FULL_BYTES // ENTRY_BYTES, 1]
+
+    stored = {serial: encode_chunk(chunk) for serial, chunk in reversed(log.chunks.items())}
+    again, damages = ChunkLog.load(OWNER, stored)
+    assert damages == ()
+    again.put("next", [Interval(0, 1, 1)])
+    assert "next" in again.chunks[max(stored)].entries
+    assert again.chunks.keys() == stored.keys()
+
+
+def test_damages_are_told_in_the_order_of_their_chunks():
+    _, damages = ChunkLog.load(OWNER, {3: b"damaged", 1: b"damaged", 2: b"damaged"})
+    assert [each.serial for each in damages] == [1, 2, 3]
 
 
 def test_uids_that_only_look_like_uuids_keep_their_spelling():

@@ -108,3 +108,45 @@ def test_a_longer_window_holds_at_once_what_it_holds_after_a_restart():
         assert ledger.consumed(now, window * MICRO) == loaded.consumed(now, window * MICRO)
         assert ledger.tracked(now, window * MICRO) == loaded.tracked(now, window * MICRO)
     assert ledger.profile.rate(now) == loaded.profile.rate(now)
+
+
+def test_a_pod_is_tracked_once_whatever_becomes_of_what_it_has_used():
+    ledger = Ledger("owner")
+    ledger.record("other", 0, 10, 1000)
+
+    def tracked():
+        return ledger.tracked(1000 * MICRO, 1000 * MICRO)
+
+    ledger.record("pod", 0, 10, 1000)
+    assert tracked() == 2
+    ledger.begin("pod", 20, 1000, 20)
+    ledger.end("pod", 30)
+    assert tracked() == 2
+    ledger.note_end("pod", 40)
+    assert tracked() == 2
+    ledger.take_back("pod", 25)
+    assert (tracked(), ledger.intervals("pod")) == (2, (Interval(0, 10, 1000), Interval(20, 25, 1000)))
+    ledger.take_back("pod", 25)
+    assert tracked() == 2
+    ledger.take_back("pod", -1)
+    assert (tracked(), ledger.intervals("pod")) == (1, ())
+    ledger.record("pod", 50, 60, 1000)
+    assert tracked() == 2
+    assert ledger.tracked(1000 * MICRO, 950 * MICRO) == 1, "the other one has left the window"
+
+
+def test_a_ledger_with_nothing_but_sums_is_not_empty():
+    day = 24 * 3600
+    ledger = Ledger("owner")
+    assert ledger.is_empty
+    ledger.set_provisional("machine", (Interval(0, 10, 1000),))
+    assert not ledger.is_empty
+    ledger.drop_provisional()
+    assert ledger.is_empty
+    ledger.record("pod", 100, 200, 1000)
+    assert not ledger.is_empty
+    for write in ledger.chunk_log.writes(200):
+        ledger.chunk_log.wrote(write)
+    ledger.compact(2 * day, 31 * day, ())
+    assert ledger.intervals("pod") == ()
+    assert not ledger.is_empty

@@ -1,8 +1,10 @@
 """What counts as free capacity: ready nodes with a free GPU, and GPUInstances that are launching."""
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState as State
+from forebay.api.gpu_instance import Purpose
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.api.parts import TaintEffect
 from forebay.api.parts import TaintEntry as PlannedTaint
@@ -209,6 +211,13 @@ def test_configured_gpu_resources_count_in_place_of_whole_gpus():
     assert free_nodes(named(sliced), {}, gpu_resources={"amd.com/gpu"}) == ()
     assert only(free_nodes(named(sliced), {})).free.amount(mig) == 7
     assert only(free_nodes(named(sliced), {}, gpu_resources={mig})).free.amount(mig) == 7
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_only_the_node_of_a_groups_member_is_one_that_its_group_got(purpose):
+    made = record()
+    made = replace(made, spec=replace(made.spec, purpose=purpose))
+    assert only(free_nodes(named(node()), {}, [made])).in_group is (purpose is Purpose.GROUP)
 
 
 def test_a_ready_machine_without_a_node_object_has_no_room():

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from forebay.demand.free_capacity import FreeNode
 from forebay.demand.refusal import refusal_holds
 from forebay.demand.reservation import SCHEDULER_FLUSH, SCHEDULER_GRACE, Reservations, reserve
+from forebay.model.quantities import Resources
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector, Taint
 from forebay.model.workloads import PodAffinityTerm
@@ -95,6 +96,10 @@ def test_a_pod_whose_node_is_launching_with_too_little_room_waits_until_that_is_
     assert "seems to have too little room" in placed.sentence
     assert places(reserve([large], [soon, free_node("n2", 8)], NOW, await_planned=True)) == {"large": "n2"}
     assert names(reserve([large], [soon], NOW).left) == ["large"]
+    full = free_node("full", 4, planned_for=[large])
+    both = reserve([large], [full, soon], NOW, await_planned=True)
+    assert places(both) == {"large": "soon"}, "another one that is ready and too small changes nothing"
+    assert names(reserve([large], [full], NOW, await_planned=True).left) == ["large"]
 
 
 def test_room_that_planned_pods_do_not_need_is_free_for_others():
@@ -121,6 +126,8 @@ def test_two_pods_with_the_same_host_port_need_two_nodes():
     reservations = reserve(pods, [free_node("n1"), free_node("n2", launching="gi")], NOW)
     assert places(reservations) == {"a": "n1", "b": "n2"}
     assert names(reservations.left) == ["c"]
+    several = [pod("a", host_ports=((80, "TCP"),)), pod("b", host_ports=((81, "TCP"), (80, "TCP")))]
+    assert names(reserve(several, [free_node("n1")], NOW).left) == ["b"], "one of its ports is taken"
 
 
 ALONE = (PodAffinityTerm("kubernetes.io/hostname", LabelSelector({"app": "train"})),)
@@ -258,6 +265,12 @@ def test_a_pod_waits_for_the_scheduler_on_a_node_that_its_group_got_for_it_and_i
 
     assert after(SCHEDULER_GRACE, earlier).left == (waiting,), "the group had that node before"
     assert after(SCHEDULER_GRACE, earlier, grown).placed["uid-p"].node == "grown"
+    full = replace(grown, free=Resources({"cpu": 64_000}))
+    assert after(SCHEDULER_GRACE, earlier, full).left == (waiting,), "it has no room"
+    keeps_out = replace(grown, node=node("grown", created=ago(minutes=5), taints=(Taint("team"),)))
+    assert after(SCHEDULER_GRACE, earlier, keeps_out).left == (waiting,), "it does not take the pod"
+    alone = replace(grown, in_group=False)
+    assert after(SCHEDULER_GRACE, earlier, alone).left == (waiting,), "no group got it"
     late = after(SCHEDULER_GRACE + SCHEDULER_FLUSH, earlier, grown)
     assert (late.left, [each.reason for each in late.refused]) == ((), [Reason.SCHEDULER_REFUSES])
     assert after(SCHEDULER_GRACE, replace(grown, in_group=False)).left == (waiting,)

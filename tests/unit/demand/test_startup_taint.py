@@ -45,6 +45,21 @@ def toleration(name="n1"):
     return (Toleration(STARTUP_TAINT, "Equal", record(name).uid),)
 
 
+def test_records_that_need_nothing_hide_none_that_do():
+    first, second = pod("first"), pod("second")
+    machines = [
+        record("gone", State.GONE),
+        record("old"),
+        record("off", State.REQUESTED),
+        record("leaves", State.LAUNCHED, deleted=NOW),
+        record("n1", State.LAUNCHED, pods=[first]),
+        record("n2", State.LAUNCHED, pods=[second]),
+    ]
+    nodes = [node("old"), node("other", taints=(Taint(STARTUP_TAINT, "uid-of-n1"),))]
+    found = decide(machines, nodes, [first, second])
+    assert [each.pod.name for each in found if isinstance(each, AddToleration)] == ["first", "second"]
+
+
 # Before the node can take pods.
 
 
@@ -116,6 +131,9 @@ def test_startup_taints_of_the_plan_are_not_put_on_a_node_that_may_have_lost_the
     machine = record(state=State.JOINED, pods=[waiting], planned={"startup_taints": (driver,)})
     (found,) = decide([machine], [node()], [waiting])
     assert (type(found), found.others) == (ReserveNode, ())
+    was_ready = just_ready(pods=[waiting], planned={"startup_taints": (driver,)})
+    for each in decide([was_ready], [node(ready=False)], [waiting]):
+        assert each.others == ()
 
 
 def test_a_ready_node_whose_gpus_do_not_come_is_opened_for_the_daemonset_that_brings_them():
@@ -271,3 +289,15 @@ def test_the_next_change_is_that_of_the_node_that_has_been_ready_longest():
     machines = [record(name, since=ago(seconds=age)) for name, age in (("n1", 1), ("n2", 5), ("n3", 3))]
     nodes = {each.metadata.name: node(each.metadata.name, taints=reserved_for(each)) for each in machines}
     assert next_taint_change(machines, tainted(nodes.values()), NOW) == ago(seconds=5) + STARTUP_TAINT_TTL
+
+
+def test_a_node_whose_gpus_do_not_come_is_looked_at_again_when_it_is_opened_for_them():
+    joined = record(state=State.JOINED)
+    taints = reserved_for(joined)
+    assert next_taint_change([joined], [node(gpus=0, taints=taints, ready_since=ago(seconds=5))], NOW) == (
+        ago(seconds=5) + GPUS_AWAITED
+    )
+    unknown = node(gpus=0, taints=taints, ready_since=None)
+    assert next_taint_change([joined], [unknown], NOW) == NOW + GPUS_AWAITED
+    assert next_taint_change([joined], [], NOW) is None
+    assert next_taint_change([record(state=State.LAUNCHED)], [node(taints=taints)], NOW) is None

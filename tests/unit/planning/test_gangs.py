@@ -94,6 +94,12 @@ def test_the_pods_of_a_job_are_a_group_on_request():
     assert len(served(plan(loose, [candidate(1, "1", stock=2)]))) == 2
 
 
+def test_pods_without_a_controller_are_no_group_whatever_they_are_annotated_with():
+    bare = pods(2, annotations={"forebay.dev/gang": "true"})
+
+    assert len(served(plan(bare, [candidate(1, "1", stock=1)]))) == 1
+
+
 def test_the_label_of_the_schedulers_own_plugin_makes_a_group():
     group = pods(3, labels={"scheduling.x-k8s.io/pod-group": "train"})
 

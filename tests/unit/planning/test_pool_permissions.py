@@ -88,6 +88,14 @@ def test_what_was_stored_before_the_api_server_refused_it_is_refused_all_the_sam
     assert refused(pool(HOME, template=template), node_class()) is Reason.TEMPLATE_NOT_ALLOWED
 
 
+def test_labels_that_a_template_may_not_have_are_named_in_one_order():
+    """The sentence is compared with the one that the pool has, and written only where it is another."""
+    keys = ("node.k8s.io/b", "team", "node-role.kubernetes.io/c", "a.k8s.io/a")
+    template = {"metadata": {"labels": dict.fromkeys(keys, "x")}}
+    told = pool_refusal(pool(HOME, template=template), node_class(), NAMESPACES, HOME).sentence
+    assert told.endswith("remove a.k8s.io/a, node-role.kubernetes.io/c, node.k8s.io/b")
+
+
 def test_a_startup_taint_may_evict():
     """Cilium wants such a one; the machine registers with it, before there are pods."""
     cilium = {"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"}

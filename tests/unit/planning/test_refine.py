@@ -7,9 +7,10 @@ import pytest
 
 from forebay.model.quantities import UsdPerHour
 from forebay.model.requirements import Effect, Taint
+from forebay.planning.arrays import ProblemArrays
 from forebay.planning.candidate_groups import Inventory, packing_problem, price_candidates
 from forebay.planning.greedy import Packer, PatternPurchase, Solution, fill_up, greedy, move_to_cheaper
-from forebay.planning.linear import Column
+from forebay.planning.linear import Column, Master
 from forebay.planning.plan import Cap, Preferences
 from forebay.planning.pod_groups import pod_groups
 from forebay.planning.refine import Refinement
@@ -76,6 +77,32 @@ def test_a_bad_first_solution_is_replaced():
     found, _, _ = problem.refine(first=Solution(tuple(alone), (0, 0)))
 
     assert problem.nodes(found) == 126
+
+
+def test_what_the_linear_program_takes_is_counted_as_work():
+    problem = Problem(PAIRS, [candidate(8, "2.5")])
+    arrays, work = ProblemArrays(problem.packer, problem.counts, problem.inventory), Work(1.0, lambda: False)
+    master = Master(arrays, np.full(2, 100.0), work)
+
+    master.add([Column(0, np.array([2, 0])), Column(0, np.array([0, 2]))])
+    master.solve()
+    once = 1.0 - work.left()
+    master.solve()
+
+    assert 1e-6 < once < 0.01
+    assert once < 1.0 - work.left() <= 2 * once, "the second time it begins where it ended"
+
+
+def test_pods_that_the_first_solution_leaves_out_stay_out_of_a_better_one():
+    problem = Problem(PAIRS, [candidate(8, "2.5")])
+    alone = [
+        each._replace(pattern=((group, 1),), times=100) for each in problem.first.purchases[:1] for group in (0, 1)
+    ]
+
+    found, _, _ = problem.refine(first=Solution(tuple(alone), (25, 26)))
+
+    assert problem.nodes(found) == 100
+    assert found.left == (25, 26)
 
 
 def test_without_any_work_left_the_first_solution_stays():

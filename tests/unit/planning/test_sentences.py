@@ -7,6 +7,7 @@ import pytest
 
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement
 from forebay.planning.plan import Cap, Excluded
 from forebay.planning.planner import plan
 from forebay.planning.sentences import described, shown_amount
@@ -117,6 +118,12 @@ def test_a_limit_says_how_far_it_has_to_be_raised_and_for_how_many_pods(caps, wo
     assert f"4 x a at $1.00/h (simulated) would fit, but {words} serves 2 of these pods), or wait" in told
 
 
+def test_a_limit_that_a_single_gpu_would_exceed_has_to_be_raised_by_that():
+    limit = Cap(name="limits", pools=POOLS, resources=Resources({GPU: -1}))
+    told = why_left(pods(1), [candidate(1, "1", name="a")], caps=[limit])[1]
+    assert "raise the limit (1 nvidia.com/gpu more serves 1 of these pods)" in told
+
+
 def test_of_what_is_not_available_the_cheapest_is_told_and_how_many_others_there_are():
     def excluded(name, price):
         offer = candidate(1, price, name=name)
@@ -143,6 +150,10 @@ def test_without_any_offer_that_fits_providers_that_have_not_answered_come_first
     assert why_left(pods(1), [])[0] is Reason.NO_CAPACITY_CONFIGURED
 
 
+def of_type(operator, name):
+    return (NodeSelectorTerm((Requirement("forebay.dev/gpu-type", LabelOperator(operator), (name,)),)),)
+
+
 @pytest.mark.parametrize(
     ("of", "hint"),
     [
@@ -158,8 +169,22 @@ def test_without_any_offer_that_fits_providers_that_have_not_answered_come_first
             shape(1, node_selector={"forebay.dev/gpu-type": "nvidia-a100-80gb"}),
             'The pod selects "nvidia-a100-80gb"; nodes with that GPU are labelled A100-80GB: select that.',
         ),
+        (shape(1, node_affinity=of_type("In", "H1000")), 'selects "H1000", which is not a known GPU model'),
+        (
+            shape(1, node_selector={"team": "x"}, node_affinity=of_type("NotIn", "H1000")),
+            "Change the pod's node selector, affinity or tolerations",
+        ),
     ],
-    ids=["too many", "another resource", "not together", "selector", "misspelt", "another name"],
+    ids=[
+        "too many",
+        "another resource",
+        "not together",
+        "selector",
+        "misspelt",
+        "another name",
+        "affinity",
+        "not that",
+    ],
 )
 def test_a_pod_that_nothing_fits_is_told_what_to_change(of, hint):
     labels = {"forebay.dev/gpu-type": "A100-80GB"}

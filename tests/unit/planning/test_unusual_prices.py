@@ -41,7 +41,8 @@ def test_a_pool_may_allow_unusual_prices_and_the_reason_of_the_launch_warns():
 
 
 def test_cheap_offers_are_usual_down_to_a_few_percent_and_spot_is_compared_with_spot():
-    cheap = offer("old", "0.06", gpu_type="A100-80GB")
+    # Three hundredths of the usual $1.60.
+    cheap = offer("old", "0.048", gpu_type="A100-80GB")
     spot = offer("spot", "0.02", gpu_type="A100-80GB", spot=True)
     eight = offer("eight", "12", gpus=8, gpu_type="A100-80GB")
     other = offer("other", "0.01", gpu_type="L4")

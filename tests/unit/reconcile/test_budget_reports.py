@@ -100,6 +100,27 @@ def test_figures_that_do_not_change_are_not_written():
     assert all(cluster.tick(second) == ([], None) for second in range(41, 200, 7))
 
 
+def test_figures_are_written_while_usage_leaves_the_window_and_no_longer():
+    cluster = Cluster(1, window=1)
+    cluster.see(0, 600, finished=600)
+    cluster.tick(700)
+    assert cluster.consumed() == "167m"
+    assert cluster.tick(3500)[1] is None, "nothing is used, and nothing leaves yet"
+    assert cluster.tick(3901) == (["team-0"], 3905)
+    assert cluster.consumed() == "83m"
+    assert cluster.tick(4300) == (["team-0"], None)
+    assert cluster.consumed() == "0"
+
+
+def test_dollars_are_shown_where_they_are_limited():
+    hours, dollars = Cluster(1), Cluster(1, hours=None, usd="5")
+    for cluster in (hours, dollars):
+        cluster.tick(0)
+    (mine,), (limited,) = hours.budgets.values(), dollars.budgets.values()
+    assert (mine.status.consumed_usd, mine.status.remaining_usd) == (None, None)
+    assert (limited.status.consumed_usd, limited.status.remaining_usd) == ("0", "5")
+
+
 def test_of_many_budgets_a_hundred_are_written_in_five_seconds_each_in_its_turn():
     cluster = Cluster(300)
     assert len(cluster.tick(0)[0]) == 300, "the first status of each is written at once"

@@ -75,6 +75,7 @@ def test_the_gpuinstance_of_the_previous_run_is_deleted_first():
 
     assert isinstance(delete, DeleteRecord)
     assert again.name == first.name
+    assert again.spec.node_class_name is None, "the environment names no class"
 
 
 OWNED = Source(

@@ -10,13 +10,16 @@ from forebay.api.gpu_node_class import MOST_MACHINES, GPUNodeClass, GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
-from forebay.api.parts import NodeClassRef, TaintEffect, TaintEntry, Truth
+from forebay.api.names import MAINTENANCE_ANNOTATION
+from forebay.api.parts import Condition, NodeClassRef, TaintEffect, TaintEntry, Truth
 from forebay.demand.assessment import NotDemand
 from forebay.demand.reservation import Reservations
+from forebay.lifecycle.revocation import POOL_GONE_AFTER
 from forebay.model.kept import KeptTuple
+from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.requirements import Taint
+from forebay.model.requirements import LabelSelector, Taint
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.reconcile.deleted_pools import deleted_pools
 from forebay.reconcile.environment_class import of_this_operator, with_environment
@@ -64,6 +67,37 @@ def test_a_class_says_which_machines_a_deleted_pool_has_left_and_what_becomes_of
         "GPUNodePool team/old was deleted, and has left a (Ready with default/train), b (Draining default/x), stuck "
         "(Terminating; its provider fails to end it)."
     )
+
+
+def test_what_keeps_a_machine_of_a_deleted_pool_and_when_it_goes_is_said():
+    marked = node("a", annotations={MAINTENANCE_ANNOTATION: "Ann"})
+    lost = Condition(type="PoolExists", status=Truth.FALSE, reason="PoolGone", last_transition_time=NOW)
+    seen = left(
+        record("a", pool="old"),
+        record("b", S.DRAINING, pool="old"),
+        record("c", pool="old", conditions=(lost,)),
+        record("d", pool="old", conditions=(replace(lost, status=Truth.TRUE),)),
+        nodes={"a": marked},
+        pods_by_node={"b": (running("x", deleted=NOW),), "c": (running("y"),)},
+    )
+
+    assert seen["c"].sentence == (
+        f"GPUNodePool team/old was deleted, and has left a (Ready; kept, because node a has the annotation "
+        f"{MAINTENANCE_ANNOTATION}: Ann), b (Draining), c (Ready with default/y; drained and powered off from "
+        f"{NOW + POOL_GONE_AFTER:%H:%M:%S} UTC on, unless the pool is back), d (Ready)."
+    )
+
+
+def test_a_draining_machine_of_a_deleted_pool_says_what_blocks_it():
+    keeps = PodDisruptionBudget(
+        namespace="default", name="keep", uid="u", resource_version=1, selector=LabelSelector({}), allowed=0
+    )
+    seen = left(record("b", S.DRAINING, pool="old"), pods_by_node={"b": (running("x"),)})
+    assert "b (Draining default/x)." in seen["c"].sentence
+    seen = left(
+        record("b", S.DRAINING, pool="old"), pods_by_node={"b": (running("x"),)}, pod_disruption_budgets=(keeps,)
+    )
+    assert "b (Draining default/x; blocked: " in seen["c"].sentence
 
 
 def test_a_pool_that_cannot_be_read_is_not_deleted_and_when_none_is_left_that_is_said_once_told():
@@ -315,11 +349,13 @@ def test_a_node_whose_machine_is_proven_off_under_its_pods_is_out_of_service_unt
 
 def test_a_refusal_is_recorded_once_and_taken_back_when_it_holds_no_more():
     new, known, over = pod("new"), pod("known", refusal="No."), pod("over", refusal="No.")
-    refused = tuple(NotDemand(pod=each, reason=Reason.UNSCHEDULABLE, sentence="s") for each in (new, known))
-    snapshot = Snapshot(now=NOW, pending=(new, known, over, pod("other")))
+    mute = pod("mute", unschedulable_message=None)
+    refused = tuple(NotDemand(pod=each, reason=Reason.UNSCHEDULABLE, sentence="s") for each in (new, known, mute))
+    snapshot = Snapshot(now=NOW, pending=(new, known, over, mute, pod("other")))
 
     found = record_refusals(snapshot, Reservations(refused=refused))
 
     assert [(each.pod.name, each.message) for each in found if each.pod.name != "over"] == [
-        ("new", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+        ("new", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
+        ("mute", ""),
     ]

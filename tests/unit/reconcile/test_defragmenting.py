@@ -1,5 +1,7 @@
 """Pods of a node of a group move to others where that saves a node: which nodes stay, and in which steps."""
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,12 +11,13 @@ from forebay.lifecycle.steps import WriteStatus
 from forebay.model.pod_disruption_budgets import PodDisruptionBudget
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector
+from forebay.model.sources import Instance, InstancePhase
 from forebay.model.workloads import Owner
 from forebay.reconcile.decisions import SyncNode
 from forebay.reconcile.defragmenting import CHECK_INTERVAL
 from forebay.reconcile.snapshot import Memory
 from tests.unit.demand.builders import NOW, ago, node, running
-from tests.unit.reconcile.test_group_growth import member
+from tests.unit.reconcile.test_group_growth import TWO, member, source
 from tests.unit.reconcile.test_group_sizing import Groups
 
 S = InstanceState
@@ -103,6 +106,25 @@ def test_a_disruption_budget_keeps_its_pods_where_they_are():
 @pytest.mark.parametrize("state", [S.LAUNCHED, S.TERMINATING])
 def test_nothing_moves_while_a_member_comes_or_goes(state):
     assert Halves(member("z", state)).steps()[0] == []
+
+
+def test_no_pod_moves_to_a_member_that_ends_soon():
+    """Its pods would have to move again within the half hour."""
+
+    def freed(ends_in):
+        made = Instance(
+            id="a/y", phase=InstancePhase.RUNNING, ends_at=NOW + timedelta(minutes=ends_in), created=ago(days=1)
+        )
+        halves = Halves(
+            member("z"),
+            y=member("y", instance_id="a/y"),
+            pods={"z": (service("z", gpus=8),)},
+            found=source([made], **TWO),
+        )
+        return halves.steps()[0]
+
+    assert freed(ends_in=600) == ["x"]
+    assert freed(ends_in=20) == []
 
 
 def test_one_node_is_freed_at_a_time():

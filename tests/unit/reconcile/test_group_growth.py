@@ -201,6 +201,8 @@ def test_a_new_member_belongs_to_the_record_whose_call_asked_for_it():
         ("r2", "a/x2", "Instance group a has named the new member x2."),
     ]
     assert (found.members, found.on_hold) == ({"a/x1", "a/x2"}, {"r1", "r2"})
+    known = replace(one, status=replace(one.status, instance_id="a/x1"))
+    assert claim_members(seen(known, found=listing)).claims == (), "its answer came"
     busy = claim_members(seen(one, found=listing, calls_in_flight=frozenset({"r1"})))
     assert (busy.claims, busy.members) == ((), {"a/x1"}), "its answer may come"
     assert claim_members(seen(one, found=source(instances("a/x1"), **TWO))).claims == (), "Forebay names the members"

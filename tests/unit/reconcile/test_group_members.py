@@ -41,6 +41,8 @@ def test_a_member_is_empty_without_pods_and_unless_pods_wait_for_it():
 
 def test_a_member_that_leaves_is_not_counted():
     assert only_member(S.TERMINATING) is None
+    both = sized_members((record(S.TERMINATING), record(S.READY)), {}, Snapshot(now=NOW), (), {})
+    assert [each.record.state for each in both] == [S.READY]
 
 
 def test_machines_of_a_rented_group_that_have_drifted_are_replaced_unless_a_pod_there_would_lose_its_work():

@@ -36,6 +36,16 @@ def test_the_youngest_node_of_the_type_counts():
     assert found[SourceKey("gpu", "simulated"), "l4"] == Resources.parse({"cpu": "7500m", "memory": "25Gi"})
 
 
+def test_a_younger_node_that_has_not_reported_yet_hides_nothing():
+    booting = seen("new", "25Gi", hours=0)
+    booting = msgspec.structs.replace(booting, status=msgspec.structs.replace(booting.status, allocatable={}))
+    fresh = msgspec.structs.replace(booting, status=None)
+    for records in ([seen("old", "20Gi"), booting, fresh], [fresh, booting, seen("old", "20Gi")]):
+        found = observed_sizes(records, [node_class(**K3S)])
+        assert found[SourceKey("gpu", "simulated"), "l4"].amount("memory") == 20 * 2**30
+    assert observed_sizes([booting, fresh], [node_class(**K3S)]) == {}
+
+
 def test_classes_share_what_they_saw_only_where_their_machines_join_alike():
     classes = [node_class("gpu", **K3S), node_class("same", **K3S), node_class("own")]
     found = observed_sizes([seen("a", "25Gi"), seen("b", "9Gi", of="own")], classes)

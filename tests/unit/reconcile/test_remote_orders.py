@@ -13,6 +13,7 @@ from forebay.api.names import CLASS_FINALIZER
 from forebay.api.parts import Limits
 from forebay.budgets.admission import Admission
 from forebay.model.reasons import Reason
+from forebay.model.sources import FailureScope
 from forebay.model.workloads import Owner, Phase
 from forebay.offload.departure import MarkedJob, OffloadRules, PortablePod
 from forebay.planning.gangs import GANG
@@ -165,6 +166,20 @@ def test_a_bound_pod_whose_container_could_not_start_gets_the_next_one():
     given, first = stranded(InstanceState.GONE)
     (again,) = ordered(given).decisions
     assert again.name != first.name
+
+
+def test_a_pod_whose_order_was_refused_is_offered_that_again_when_its_cooldown_is_over():
+    given, _ = stranded(InstanceState.GONE)
+    (record,) = given.records
+    status = replace(record.status, failures=1, failure_scope=FailureScope.ORDER)
+
+    def found(after):
+        return ordered(replace(given, records=(replace(record, status=status),), now=NOW + after))
+
+    early = found(timedelta(minutes=5) - timedelta(seconds=1))
+    assert (early.decisions, early.requeue_at) == ((), NOW + timedelta(minutes=5))
+    assert [reason for reason, _ in early.notes.values()] == [Reason.LAUNCH_REJECTED]
+    assert len(found(timedelta(minutes=5)).decisions) == 1
 
 
 def test_no_pod_leaves_while_the_virtual_node_is_cordoned_and_those_that_have_left_are_served():

@@ -68,7 +68,7 @@ def test_the_room_of_a_place_is_the_least_of_its_stock_and_the_limits_of_its_cla
     assert room(taken={"us": 2}) == 3
     assert (room(nodes), room(nodes, taken={"eu": 1}), room(nodes, taken={"eu": 9})) == (3, 2, 0)
     assert (room(money), room(money, place="eu"), room(money, taken={"eu": 1})) == (4, 2, 2)
-    assert (room(cpus), room(cpus, taken={"us": 1})) == (4, 3)
+    assert (room(cpus), room(cpus, taken={"us": 1}), room(cpus, taken={"us": 2, "eu": 1})) == (4, 3, 1)
     assert replace(found, caps=(nodes, money)).limit("us") is None
     assert replace(found, caps=(replace(nodes, nodes=0), money)).limit("us") == "n"
     assert replace(found, caps=(nodes, replace(money, hourly_cost=UsdPerHour("1")))).limit("us") == "m"

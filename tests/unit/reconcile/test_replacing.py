@@ -45,6 +45,17 @@ def test_a_drifted_node_without_pods_goes_at_once_where_enough_others_are_ready(
     assert bool(found.decisions) is not goes, "else its condition says what it waits for"
 
 
+def test_a_drifted_node_without_a_pool_has_no_minimum_to_keep():
+    alone = record("n1", delivers=Delivery.NODE)
+    snapshot = Snapshot(now=NOW, pools=(pool(2),), records=(alone,), nodes={"n1": node("n1")})
+    drifted = ScaleDown(record=alone, reason=Reason.DRIFTED, sentence="Drifted.")
+    faults = Faults()
+
+    found = replace_first(snapshot, [drifted], None, faults=faults, may_launch=True)
+
+    assert (faults.errors, len(found.leaving)) == ({}, 1)
+
+
 class Drifted:
     """A node with a pod, of an earlier template, in a pool that can buy another; followed from tick to tick."""
 

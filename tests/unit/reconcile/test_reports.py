@@ -271,6 +271,18 @@ def test_a_pool_that_is_being_deleted_gets_no_status():
     assert [each.name for each in reported(pools=[going, pool()])] == ["p"]
 
 
+def test_a_report_of_a_pool_gives_the_reason_of_what_is_wrong():
+    seen = pool()
+    snapshot = Snapshot(now=NOW, classes=(node_class(),), pools=(seen,))
+
+    (paused,) = report_pools(snapshot, {seen.key: "Too many nodes are unhealthy."})
+    (fine,) = report_pools(snapshot, {})
+
+    assert (paused.reason, paused.sentence) == (Reason.DISRUPTION_PAUSED, "Too many nodes are unhealthy.")
+    assert [each.status for each in paused.conditions] == [Truth.TRUE, Truth.FALSE]
+    assert fine.reason is Reason.NODE_CLASS_FOUND
+
+
 def test_a_sentence_that_is_too_long_for_the_api_is_shortened():
     paused = "so many nodes are unhealthy " * 2000
     seen = pool()

@@ -22,6 +22,10 @@ def test_the_predecessors_run_gives_the_figures_that_it_published():
     assert published["difference_gpu_seconds"] == -6.0
 
 
+def test_what_was_reported_is_written_to_a_millionth_of_an_hour():
+    assert reading("41666667n").document()["reported_gpu_hours"] == 0.041667
+
+
 @pytest.mark.parametrize(
     ("at", "seconds"),
     [

@@ -259,7 +259,11 @@ def test_a_source_a_pool_the_ledger_and_budgets_that_need_a_person_are_named():
             replace(pool("fine"), status=GPUNodePoolStatus(conditions=(fine,))),
             pool("new"),
         ),
-        provisioners=(replace(FINE, status=NodeProvisionerStatus(conditions=tuple(ready))), FINE),
+        provisioners=(
+            replace(FINE, status=NodeProvisionerStatus(conditions=tuple(ready))),
+            replace(FINE, status=NodeProvisionerStatus(conditions=(fine,))),
+            replace(FINE, status=None),
+        ),
         budget_state=replace(seen.snapshot.budget_state, unstored="no permission"),
         gate_missing="Nothing holds new pods.",
     )

@@ -159,6 +159,16 @@ def test_a_node_that_forebay_did_not_launch_is_not_managed():
     assert "neither terminates nor replaces" in explanation.next
 
 
+def test_a_node_has_the_reason_of_its_machine_and_else_its_state():
+    def reasons(**fields):
+        machine = record(**fields)
+        view = cluster_view(machine)
+        return explain_node(node(), view, []).reason, explain_instance(machine, view, []).reason
+
+    assert reasons(reason="NodeReady") == ("NodeReady", "NodeReady")
+    assert reasons(reason=None) == ("Ready", "Ready")
+
+
 def test_where_forebay_is_not_installed_the_answer_is_how_to_install_it():
     assert "forebay manifests install" in explain_pod(pod(), cluster_view(records=None), []).next
     assert "forebay manifests install" in explain_node(node(), cluster_view(records=None), []).next

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from fractions import Fraction
 
+import pytest
 from msgspec.structs import replace
 
 from forebay.model.sources import Delivery
@@ -18,6 +19,16 @@ def test_the_cost_of_an_instance_is_exact_to_the_second():
     assert cost(on, NOW).dollars == Fraction(180, 3600)
     assert cost(off, NOW).dollars == Fraction("1.80") * 7 / 3600
     assert cost(never, NOW).dollars == 0
+
+
+def test_a_machine_without_a_price_costs_nothing():
+    assert cost(record(price=None, billed_from=before(hours=1)), NOW).dollars == 0
+    assert cost(replace(record(), status=None), NOW).dollars == 0
+
+
+@pytest.mark.parametrize("state", sorted(set(S) - {S.GONE}))
+def test_the_pods_of_a_machine_are_those_on_its_node(state):
+    assert machine_view(record(state=state, pods=("train",)), {"m1": [running("other")]}, NOW).pods == ["team/other"]
 
 
 def test_the_billed_price_overrides_the_price_of_the_offer():

@@ -96,6 +96,20 @@ def test_every_state_of_an_instance_has_its_next_step(state, sentence):
     assert next_of_instance(record(state=state)) == sentence
 
 
+def test_a_record_without_a_status_is_about_to_be_launched():
+    assert next_of_instance(replace(record(), status=None)) == "Forebay calls webhook to power on m1 now."
+
+
+def test_a_machine_that_boots_for_pods_again_is_not_called_unneeded():
+    """Its condition Idle is kept when it is idle no more."""
+    used = Condition(type="Idle", status=Truth.FALSE, reason="InUse", message="", last_transition_time=NOW)
+    booting = record(state=S.LAUNCHED, deadline=NOW + timedelta(minutes=4), conditions=(used,))
+    assert next_of_instance(booting).startswith("m1 must be a Ready node with its GPUs by 12:04:00 UTC")
+    idle = replace(used, status=Truth.TRUE)
+    unneeded = record(state=S.LAUNCHED, deadline=NOW + timedelta(minutes=4), conditions=(idle,))
+    assert "m1 boots for nobody" in next_of_instance(unneeded)
+
+
 @pytest.mark.parametrize("state", [S.READY, S.DRAINING, S.TERMINATING, S.RUNNING, S.LAUNCHED])
 def test_of_an_instance_whose_provider_is_not_configured_nothing_is_promised(state):
     found = record(state=state, reason="ProviderNotConfigured", idle_since=before(minutes=1))
@@ -173,6 +187,10 @@ def test_a_budget_that_holds_a_waiting_pod_comes_before_what_was_told_earlier():
     assert held.startswith("Room at 13:00. No operator is running")
     explained = explain_pod(pod(unschedulable_message=None), cluster_view(budget_waits=waits), [])
     assert explained.answer.endswith("for 2m. GPUWorkloadBudget q: full.")
+    gated = explain_pod(pod(gates=("forebay.dev/budget",)), cluster_view(budget_waits=waits), [])
+    assert gated.answer.endswith("GPUWorkloadBudget q: full.")
+    runs = explain_pod(running(), cluster_view(record(), budget_waits=waits), [])
+    assert "GPUWorkloadBudget" not in runs.answer, "it waits for nothing"
 
 
 GATED = pod(gates=("forebay.dev/budget",))
