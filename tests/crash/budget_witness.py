@@ -214,7 +214,10 @@ class Auditor:
         leaving = [
             each.name
             for each in self.pods.values()
-            if each.evicted_at is not None and each.ended_at is None and each.removed_at is None
+            if each.team == pod.team
+            and each.evicted_at is not None
+            and each.ended_at is None
+            and each.removed_at is None
         ]
         budgets = [each for each in self.scenario.budgets if (each.action, each.team) == (action, pod.team)]
         if len(leaving) > len(budgets):
