@@ -9,7 +9,7 @@ import msgspec
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.budget_accounts import BudgetKey
-from forebay.budgets.enforcement import EvictionBackoff, PausedJob
+from forebay.budgets.enforcement import EvictionBackoff, PausedJob, RemovePauseMarks
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.ledger.recorded_usage import LedgerSummary, RecordedUsage
 from forebay.budgets.usage import Interval
@@ -62,6 +62,7 @@ class SavedBudgets(msgspec.Struct, kw_only=True, omit_defaults=True):
     backoffs: tuple[_Backoff, ...] = ()
     awaiting: frozenset[BudgetKey] = frozenset()
     paused: tuple[PausedJob, ...] = ()
+    resumed_by_hand: tuple[RemovePauseMarks, ...] = ()
     enforced: tuple[tuple[BudgetKey, datetime], ...] = ()
     pause_requested: tuple[SavedPod, ...] = ()
     recorded: tuple[SavedPod, ...] = ()
@@ -89,6 +90,7 @@ def saved_budgets(state: BudgetState, shapes: SavedShapes) -> SavedBudgets:
         backoffs=tuple(_Backoff(uid, *each) for uid, each in sorted(state.backoffs.items())),
         awaiting=state.awaiting,
         paused=state.paused,
+        resumed_by_hand=state.resumed_by_hand,
         enforced=tuple(sorted(state.enforced.items())),
         pause_requested=shapes.pods(state.pause_requested),
         recorded=shapes.pods(state.recorded),
@@ -137,6 +139,7 @@ def loaded_budgets(
         backoffs={each.owner: EvictionBackoff(each.since, each.until) for each in saved.backoffs},
         awaiting=saved.awaiting,
         paused=saved.paused,
+        resumed_by_hand=saved.resumed_by_hand,
         enforced=dict(saved.enforced),
         pause_requested=loaded_pods(saved.pause_requested, shapes),
         recorded=loaded_pods(saved.recorded, shapes),

@@ -72,6 +72,7 @@ class _SavedSnapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     portable: Mapping[str, PortablePod] = {}
     stranded: tuple[SavedPod, ...] = ()
     unread: frozenset[str] = frozenset()
+    remote_prevented: str | None = None
     records: tuple[GPUInstance, ...] = ()
     signing_requests: tuple[SigningRequest, ...] = ()
     pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()

@@ -15,7 +15,7 @@ from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodePro
 from forebay.api.parts import Limits
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
-from forebay.budgets.enforcement import Evict, EvictionBackoff, Pause, PausedJob, Resume
+from forebay.budgets.enforcement import Evict, EvictionBackoff, Pause, PausedJob, RemovePauseMarks, Resume
 from forebay.budgets.usage import seconds
 from forebay.demand.reservation import Reservations
 from forebay.demand.scheduler_waits import SchedulerWaits
@@ -100,6 +100,7 @@ def a_full_snapshot():
         container_pods={"uid-far": replace(running("far"), uid="uid-far")},
         portable={"uid-d": PortablePod(job=JOB, image="work:1", obstacles=("It has a volume.",), pull_secrets=("s",))},
         unread=frozenset({"uid-c"}),
+        remote_prevented="The operator cannot list Jobs.",
         stranded=(replace(running("lost"), uid="uid-lost"),),
         records=(record(),),
         signing_requests=(
@@ -228,6 +229,7 @@ def exceeded(action, **state):
 PAUSED = PausedJob(
     namespace="default", job=Owner("Job", "earlier", "uid-earlier"), budget=("default", "deleted"), since=at(-60)
 )
+UNMARKED = RemovePauseMarks(namespace="default", job=Owner("Job", "later", "uid-later"), resource_version="7")
 
 
 @pytest.mark.parametrize(
@@ -245,15 +247,16 @@ PAUSED = PausedJob(
             "less",
         ),
         (exceeded(EnforcementAction.ALERT_ONLY, paused=(PAUSED,)), Resume, None),
+        (exceeded(EnforcementAction.ALERT_ONLY, resumed_by_hand=(UNMARKED,)), RemovePauseMarks, None),
     ],
-    ids=["evicts", "pauses", "under way", "spared for a while", "of a deleted budget"],
+    ids=["evicts", "pauses", "under way", "spared for a while", "of a deleted budget", "resumed by hand"],
 )
 def test_a_replayed_tick_stops_the_same_pods(snapshot, decision, about):
     first, again = tick(snapshot), tick(load_snapshot(save_snapshot(snapshot)))
 
     assert again.decisions == first.decisions
     assert again.requeue_at == first.requeue_at
-    stopped = [each for each in first.decisions if isinstance(each, Evict | Pause | Resume)]
+    stopped = [each for each in first.decisions if isinstance(each, Evict | Pause | Resume | RemovePauseMarks)]
     assert [type(each) for each in stopped] == ([] if decision is None else [decision])
     assert [each.pod.name for each in stopped if about is not None] == ([] if about is None else [about])
 
