@@ -50,5 +50,6 @@ def test_pods_that_may_run_on_count(there):
 
 def test_only_nodes_that_were_launched_for_waiting_pods_and_are_ready_are_looked_at():
     assert used_soon(old(), planned=[pod("another")]) == (USED, None)
+    assert used_soon(old(), planned=[pod("another"), WAITING]).by_node["n1"].amount(GPU) == 0
     assert used_soon(old(), on=node(ready=False)) == (USED, None)
     assert used_soon(old(), state=State.DRAINING) == (USED, None)
