@@ -148,6 +148,11 @@ class RecordedInstances:
             known = self._unnamed[source.key] = source, tuple(adopted)
         return known[1]
 
+    def ordered(self, instance: Instance) -> GPUInstanceSpec | None:
+        """The order that the instance is a second result of; None where no record has asked for it."""
+        owner = None if instance.owner is None else self._by_uid.get(instance.owner)
+        return None if owner is None else owner.spec
+
     def _orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
         """Why an instance without a record is an orphan; None where it may be the result of a launch under way."""
         provider = source.key.provider
@@ -179,7 +184,10 @@ def _leftovers(
             continue
         why = "is a second instance of the same GPUInstance" if reason is Reason.DUPLICATE else "has no GPUInstance"
         sentence = f"Instance {instance.id} at {provider} carries this cluster's tag but {why}. Terminating it."
-        price = instance.price.exact() if instance.price is not None else None
+        order = recorded.ordered(instance)
+        price = None if order is None else order.hourly_price
+        if instance.price is not None:
+            price = instance.price.exact()
         # Where the provider does not tell since when it runs, that is as long as it has been seen.
         created = instance.created or found.seen[source.key, instance.id].first
         node = node_of_orphan(instance, provider, nodes.values())
@@ -191,7 +199,8 @@ def _leftovers(
                 delivers=source.delivery_of(instance),
                 node_class_name=source.key.node_class or None,
                 hourly_price=price,
-                billing=billing_terms(source.capabilities.billing),
+                # Of an instance that nobody has ordered, only the usual terms of its provider are known.
+                billing=billing_terms(source.capabilities.billing) if order is None else order.billing,
                 why=sentence,
             ),
             status=transition(

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from forebay.api.instance_order import BillingTerms
 from forebay.lifecycle.orphans import Orphans, RecordedInstances, adoptions, orphans_seen
 from forebay.lifecycle.steps import Drain
 from forebay.model.quantities import Resources, UsdPerHour
@@ -72,6 +73,19 @@ def test_an_instance_without_a_record_is_terminated_after_two_listings_and_a_min
     assert adopt.spec.hourly_price == "1.29"
     assert adopt.spec.node_class_name == "cheap"
     assert adopt.name.startswith("leftover-simulated-")
+
+
+def test_a_second_instance_of_one_launch_is_billed_by_the_terms_of_the_order():
+    """An offer may have a minimum that its provider's other offers do not have."""
+    terms = BillingTerms(minimum="60s", increment="10s")
+    ordered = record(S.LAUNCHED, instance_id="i-1")
+    ordered = replace(ordered, spec=replace(ordered.spec, billing=terms, hourly_price="4.80"))
+    second = replace(instance("i-2", owner=ordered.uid), price=None)
+
+    *_, (adopt,) = found([[instance("i-1", owner=ordered.uid), second]] * 2, [ordered])
+
+    assert (adopt.reason, adopt.status.instance_id) == (R.DUPLICATE, "i-2")
+    assert (adopt.spec.billing, adopt.spec.hourly_price, adopt.status.hourly_price) == (terms, "4.80", "4.80")
 
 
 @pytest.mark.parametrize("provider_id", ["forebay://simulated/uid-lost", "simulated://i-7"])
