@@ -1,6 +1,7 @@
 """What an operator can know of instances whose end the market does not tell: what complete listings show, no more."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 from forebay.lifecycle.orphans import ORPHAN_AFTER
 from forebay.lifecycle.presence import settle_time
@@ -31,12 +32,14 @@ def unseen_seconds(market, rented):
     )
 
 
-def too_short_lived(market, rented):
+def too_short_lived(market, rented, deaths=()):
     """Whether the instance vanished before it could get a record: where no answer told of it, two listings must show
-    it, a minute apart.
+    it to one process of the operator, the last of them a minute after the first of all. `deaths`: when one died.
     """
-    shown = [at for at in _shown(market) if rented.line.created < at < rented.line.ended]
-    return not shown or shown[-1] - shown[0] < ORPHAN_AFTER
+    began, ended = rented.line.created, rented.line.ended
+    shown = [at for at in _shown(market) if began < at < ended]
+    lives = [[at for at in shown if since < at <= until] for since, until in pairwise([began, *deaths, ended])]
+    return not any(len(life) > 1 and life[-1] - shown[0] >= ORPHAN_AFTER for life in lives)
 
 
 def _shown(market):

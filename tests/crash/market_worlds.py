@@ -246,6 +246,8 @@ class MarketOutcome(WorldOutcome):
         ids = ((each.get("status") or {}).get("instanceID") or "" for each in self.cloud.records.values())
         told = {part for each in ids for part in (each, each.rpartition("/")[2])}
         unseen = Fraction(0)
+        start = clock.now() - timedelta(seconds=asyncio.get_running_loop().time())
+        deaths = sorted(start + timedelta(seconds=sent.at) for sent, _ in self.ledger.died)
         for place in self.cloud.markets.values():
             for each in (each for each in place.instances.values() if each.traceless):
                 late = unseen_seconds(place, each) * (1 + len(self.ledger.died))
@@ -255,7 +257,7 @@ class MarketOutcome(WorldOutcome):
                 unseen += max(
                     linear, replace(each.line, ended=ended).dollars(clock.now()) - each.line.dollars(clock.now())
                 )
-                if not {each.id, each.node_name} & told and too_short_lived(place, each):
+                if not {each.id, each.node_name} & told and too_short_lived(place, each, deaths):
                     theirs -= each.line.dollars(clock.now())
         hourly = sum((Fraction(each.line.tariff.hourly_price) for each in self.rented), Fraction(0))
         unseen += hourly / 3600 * self.scenario.seen_late * (1 + len(self.ledger.died))
