@@ -36,9 +36,12 @@ def too_short_lived(market, rented, deaths=()):
     """Whether the instance vanished before it could get a record: where no answer told of it, two listings must show
     it to one process of the operator, the last of them a minute after the first of all. `deaths`: when one died.
     """
-    began, ended = rented.line.created, rented.line.ended
-    shown = [at for at in _shown(market) if began < at < ended]
-    lives = [[at for at in shown if since < at <= until] for since, until in pairwise([began, *deaths, ended])]
+    lag, moment = timedelta(seconds=market.list_lag), timedelta(seconds=_ROUNDING)
+    shown = [at for at in _shown(market) if rented.line.created < at < rented.line.ended]
+    lives = [
+        [at for at in shown if since < at + lag < until - moment]
+        for since, until in pairwise([rented.line.created, *deaths, rented.line.ended + lag + 2 * moment])
+    ]
     return not any(len(life) > 1 and life[-1] - shown[0] >= ORPHAN_AFTER for life in lives)
 
 
