@@ -16,13 +16,15 @@ from forebay.engine.apply.budgets import BudgetActions
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.pending_enforcement import PendingEnforcement
 from forebay.engine.apply.records import StatusNotStored
+from forebay.kube.errors import ApiError
 from forebay.kube.events import EventRecorder
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Owner
 from forebay.net.clock import now
+from forebay.net.transport import TransportError
 from forebay.reconcile.decisions import AddUsageFinalizer, RemovePauseAnnotations, RemoveUsageFinalizer, ReportBudget
 from tests.engine.views_world import watched_cluster
-from tests.net.faults import Answer
+from tests.net.faults import Answer, LoseAnswer, Reset
 
 QUOTA = ("default", "quota")
 MARK = "forebay.dev/exceeded"
@@ -163,6 +165,17 @@ async def test_an_eviction_counts_when_the_api_server_accepts_it_and_a_refusal_i
         await it.actions.act(decision)
         assert it.pending.counts == {(QUOTA, EnforcementAction.EVICT): 1}
         assert ("train", "Warning", "Evicted") in await it.told()
+
+
+@pytest.mark.parametrize(("fault", "noted"), [(LoseAnswer(), True), (Answer(503), True), (Reset(), False)])
+async def test_an_action_whose_outcome_nobody_knows_is_noted_as_one_that_may_have_been_taken(fault, noted):
+    async with acted() as it:
+        victim, began = await it.pod(nodeName="n1"), now()
+        it.watched.faults[:] = [lambda request: fault if "/eviction" in request.url else None]
+        with pytest.raises((TransportError, ApiError)):
+            await it.actions.act(Evict(pod=victim, budget=QUOTA, reason=Reason.EVICTED, sentence="Over quota."))
+        assert (it.pending.counts, QUOTA in it.pending.enforced) == ({}, noted)
+        assert all(at >= began for at in it.pending.enforced.values())
 
 
 async def test_a_paused_job_is_marked_and_resumed_without_its_marks():

@@ -1,6 +1,7 @@
 """Applies decisions about budgets, their pods and Jobs. An action counts only after the API server accepted it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from forebay.kube.types import reference
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
+from forebay.net.transport import NeverSent, TransportError
 from forebay.reconcile.decisions import (
     AddUsageFinalizer,
     BudgetDecision,
@@ -74,9 +76,11 @@ class BudgetActions:
             case ReportBudget():
                 await self._report(decision)
             case Evict():
-                await self._evict(decision)
+                with self._noted_if_unknown(decision.budget):
+                    await self._evict(decision)
             case Pause():
-                await self._pause(decision)
+                with self._noted_if_unknown(decision.budget):
+                    await self._pause(decision)
             case Resume():
                 await self._resume(decision)
             case RemovePauseMarks():
@@ -94,6 +98,16 @@ class BudgetActions:
                 await self._finalizers(decision.pod, tuple(others))
             case RemovePauseAnnotations():
                 await self._annotate(decision.pod, dict.fromkeys(_requested(("", ""), self._clock())))
+
+    @contextmanager
+    def _noted_if_unknown(self, budget: BudgetKey) -> Iterator[None]:
+        """Notes an action whose outcome nobody knows: what it has stopped is waited for before another pod is."""
+        try:
+            yield
+        except (TransportError, ApiError) as error:
+            if not isinstance(error, NeverSent):
+                self._actions.may_have_acted(budget, self._clock())
+            raise
 
     async def _report(self, decision: ReportBudget) -> None:
         key = (decision.namespace, decision.name)

@@ -50,7 +50,7 @@ class PendingEnforcement:
         self._evicted: dict[str, _Evicted] = {}
         #: When a Job of each budget was last resumed.
         self._resumed: dict[BudgetKey, datetime] = {}
-        #: When each budget last evicted a pod, paused a Job or alerted.
+        #: When each budget last evicted a pod, paused a Job or alerted; or may have, because no answer came.
         self.enforced: dict[BudgetKey, datetime] = {}
         #: Number of actions since this process leads.
         self.counts: Counter[tuple[BudgetKey, EnforcementAction]] = Counter()
@@ -64,6 +64,9 @@ class PendingEnforcement:
             self._evicted[pod.owner.uid] = _Evicted(first, at, count)
         self.enforced[budget] = at
         self.counts[budget, action] += 1
+
+    def may_have_acted(self, budget: BudgetKey, at: datetime) -> None:
+        self.enforced[budget] = at
 
     def alerted(self, budget: BudgetKey, at: datetime) -> None:
         self.enforced[budget] = at
