@@ -10,8 +10,6 @@ from forebay.model.sources import Capabilities, Delivery
 
 #: GeForce: RTX 2060 to 5090, with its variants. RTX 4000, 5000 and 6000 are cards for workstations and servers.
 _GEFORCE: Final = re.compile(r"RTX[2-9]0[5-9]0(Ti|Super|D)?", re.IGNORECASE)
-#: A market of the tests and demos, which has whatever it is given.
-_ANYTHING: Final = "simulated"
 
 
 def note_geforce(where: str, names: Sequence[Any], clouds: Sequence[str], notes: Notes) -> None:
@@ -32,14 +30,18 @@ def note_geforce(where: str, names: Sequence[Any], clouds: Sequence[str], notes:
 
 
 def clouds_of(entries: Iterable[Mapping[str, Any]], known: Mapping[str, Capabilities]) -> list[str]:
-    """Providers among the entries that rent machines, by name; none where one may have any GPU."""
+    """Providers among the entries that rent machines, by name; none where one may have any GPU: one that is not known,
+    or whose machines join without being told how, as only those of a simulated market do.
+    """
     machines = []
     for each in entries:
         name = str(each.get("name", ""))
         capabilities = known.get(name)
-        if capabilities is None or name == _ANYTHING:
+        if capabilities is None:
             return []
         if Delivery.NODE in capabilities.deliveries:
+            if not capabilities.needs_join:
+                return []
             machines.append(name)
     return machines
 

@@ -254,7 +254,11 @@ def test_a_ready_machine_without_gpu_pods_shows_who_is_evicted_first_and_why_it_
 def rented(**fields):
     found = record()
     spec = replace(found.spec, delivers=Delivery.NODE, **fields)
-    return replace(found, metadata=replace(found.metadata, creation_timestamp=before(hours=26)), spec=spec)
+    long_ago = tuple(replace(each, at=before(hours=25)) for each in found.status.transitions)
+    status = replace(found.status, transitions=long_ago)
+    return replace(
+        found, metadata=replace(found.metadata, creation_timestamp=before(hours=26)), spec=spec, status=status
+    )
 
 
 @pytest.mark.parametrize(
