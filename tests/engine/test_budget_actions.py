@@ -167,7 +167,9 @@ async def test_an_eviction_counts_when_the_api_server_accepts_it_and_a_refusal_i
         assert ("train", "Warning", "Evicted") in await it.told()
 
 
-@pytest.mark.parametrize(("fault", "noted"), [(LoseAnswer(), True), (Answer(503), True), (Reset(), False)])
+@pytest.mark.parametrize(
+    ("fault", "noted"), [(LoseAnswer(), True), (Answer(503), True), (Answer(404), False), (Reset(), False)]
+)
 async def test_an_action_whose_outcome_nobody_knows_is_noted_as_one_that_may_have_been_taken(fault, noted):
     async with acted() as it:
         victim, began = await it.pod(nodeName="n1"), now()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
@@ -105,7 +106,8 @@ class BudgetActions:
         try:
             yield
         except (TransportError, ApiError) as error:
-            if not isinstance(error, NeverSent):
+            refused = isinstance(error, ApiError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+            if not refused and not isinstance(error, NeverSent):
                 self._actions.may_have_acted(budget, self._clock())
             raise
 
